@@ -1,0 +1,54 @@
+"""FedLoom: federated optimization, correct, fast and simple."""
+
+from fedloom import cohorts as cohorts
+from fedloom import regularizers as regularizers
+from fedloom import schedules as schedules
+from fedloom.algorithm import Algorithm as Algorithm
+from fedloom.algorithm import Client as Client
+from fedloom.algorithm import Cohort as Cohort
+from fedloom.algorithm import Exchange as Exchange
+from fedloom.algorithm import Model as Model
+from fedloom.algorithm import Round as Round
+from fedloom.algorithms import ALGORITHMS as ALGORITHMS
+from fedloom.algorithms import AdaAlter as AdaAlter
+from fedloom.algorithms import FedAdagrad as FedAdagrad
+from fedloom.algorithms import FedAdam as FedAdam
+from fedloom.algorithms import FedAvg as FedAvg
+from fedloom.algorithms import FedAvgM as FedAvgM
+from fedloom.algorithms import FedDANE as FedDANE
+from fedloom.algorithms import FedDR as FedDR
+from fedloom.algorithms import FedDyn as FedDyn
+from fedloom.algorithms import FedDynOneGD as FedDynOneGD
+from fedloom.algorithms import FedOpt as FedOpt
+from fedloom.algorithms import FedPD as FedPD
+from fedloom.algorithms import FedProx as FedProx
+from fedloom.algorithms import FedSGD as FedSGD
+from fedloom.algorithms import FedSplit as FedSplit
+from fedloom.algorithms import FedYogi as FedYogi
+from fedloom.algorithms import Lookahead as Lookahead
+from fedloom.algorithms import Scaffold as Scaffold
+from fedloom.algorithms import make as make
+from fedloom.client import Federation as Federation
+from fedloom.client import Objective as Objective
+from fedloom.client import Solver as Solver
+from fedloom.data import examples as examples
+from fedloom.data import quadratics as quadratics
+from fedloom.engines import ClientError as ClientError
+from fedloom.engines import Counters as Counters
+from fedloom.engines import NonFiniteUpdate as NonFiniteUpdate
+from fedloom.engines import Record as Record
+from fedloom.engines import reference as reference
+from fedloom.engines import simulate as simulate
+from fedloom.hyperparameters import frozen as frozen
+from fedloom.hyperparameters import hyper as hyper
+from fedloom.hyperparameters import static as static
+from fedloom.problem import Problem as Problem
+from fedloom.problem import Solution as Solution
+from fedloom.solvers import GD as GD
+from fedloom.solvers import SGD as SGD
+from fedloom.solvers import Adagrad as Adagrad
+from fedloom.solvers import Exact as Exact
+from fedloom.solvers import Optax as Optax
+from fedloom.solvers import ToTolerance as ToTolerance
+
+__version__ = "0.1.0"

@@ -1,0 +1,33 @@
+"""FedSGD: distributed gradient descent, the method that all others try to outrun.
+
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017,
+arXiv:1602.05629.
+
+    client k:  send g_k = grad F_k(w)
+    server:    w <- w - lr * mean of g_k
+
+Departures: none. The gradient is over all local data.
+"""
+
+from fedloom.algorithm import Client, Cohort, Model, Round
+from fedloom.hyperparameters import frozen, hyper, positive
+from fedloom.problem import Vector
+
+
+@frozen
+class FedSGD(Round):
+    lr: float = hyper(positive, "server step size", default=0.1)
+
+    tolerates_staleness = True
+
+    def init(self, w: Vector) -> Model:
+        return Model(w)
+
+    def send(self, s: Model) -> Vector:
+        return s.w
+
+    def local(self, w: Vector, _: tuple[()], client: Client) -> tuple[Vector, tuple[()]]:
+        return client.grad(w), ()
+
+    def receive(self, s: Model, g: Vector, cohort: Cohort) -> Model:
+        return Model(s.w - self.lr * g)

@@ -1,0 +1,135 @@
+"""Clients: private data behind `loss`, `grad` and `solve`.
+
+An `Objective` is one client's F_k. A `Federation` is all of them with their population weights p_k. A `LocalClient` is
+what an engine hands to `local`: it answers from one objective with one solver, and keeps the books.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedloom.problem import Key, Problem, Scalar, Solution, Vector
+
+
+class Objective(Protocol):
+    """F_k, the mean loss over the local examples."""
+
+    @property
+    def size(self) -> Scalar:
+        """The number n_k of local examples."""
+
+    @property
+    def capacity(self) -> int:
+        """An upper bound of n_k over the federation, known when compiling."""
+
+    def unravel(self, w: Vector) -> Any:
+        """The model's parameter tree."""
+
+    def loss(self, w: Vector) -> Scalar: ...
+
+    def grad(self, w: Vector) -> Vector: ...
+
+    def batch_grad(self, params: Any, positions: Any, mask: Any, key: Key) -> Any:
+        """Gradient, as a tree, of the mean loss over the examples at `positions` where `mask` is True."""
+
+
+class Federation(ABC):
+    """All clients: minimise f(w) = sum_k p_k F_k(w)."""
+
+    weights: Any  # p_k, one for each client, summing to 1
+
+    @abstractmethod
+    def objective(self, k: Any) -> Objective:
+        """Client k's objective; k may be traced."""
+
+    @property
+    def clients(self) -> int:
+        return int(self.weights.shape[0])
+
+    def loss(self, w: Vector) -> Scalar:
+        """f(w)."""
+        losses = jax.lax.map(lambda k: self.objective(k).loss(w), jnp.arange(self.clients))
+        return jnp.asarray(self.weights) @ losses
+
+    def grad(self, w: Vector) -> Vector:
+        """The gradient of f at w."""
+
+        def add(total: Vector, k: Any) -> tuple[Vector, None]:
+            return total + jnp.asarray(self.weights)[k] * self.objective(k).grad(w), None
+
+        return jax.lax.scan(add, jnp.zeros_like(w), jnp.arange(self.clients))[0]
+
+
+def normalised(weights: Any, clients: int) -> np.ndarray:
+    """Population weights p_k: positive, one for each client, summing to 1."""
+    p = np.asarray(weights, dtype=float)
+    if p.shape != (clients,):
+        raise ValueError(f"weights must have one entry for each of {clients} clients, got shape {p.shape}.")
+    if not np.all(np.isfinite(p)) or np.any(p < 0) or p.sum() <= 0:
+        raise ValueError("weights must be finite, not negative and not all zero; they need not sum to 1.")
+    return p / p.sum()
+
+
+class Solver(ABC):
+    """How a client minimises a `Problem`. Subclasses are frozen dataclasses."""
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """What it can do beyond `w`: "lr_sum", "accumulator", and "work" (doing a part of its usual work)."""
+        return frozenset()
+
+    @abstractmethod
+    def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
+        """Minimise `problem` in round t, doing the fraction `work` in (0, 1] of the usual local work."""
+
+
+class Meter(NamedTuple):
+    """A client's books for one exchange."""
+
+    calls: Scalar  # solves so far: each gets its own randomness
+    gradients: Scalar  # example gradients evaluated
+    residual: Scalar  # the worst residual that a solver reported; -inf if none did
+    unsolved: Scalar  # solves that ended before their tolerance
+
+
+class LocalClient:
+    """One client during one exchange. Not a pytree: it lives inside one trace and counts as it goes."""
+
+    def __init__(self, objective: Objective, solver: Solver, key: Key, coin: Key, t: Scalar, work: Scalar):
+        self.objective, self.solver = objective, solver
+        self.key, self.coin, self.t, self.work = key, coin, t, work
+        zero = jnp.zeros((), jnp.int32)
+        self.meter = Meter(zero, zero, jnp.array(-jnp.inf), zero)
+
+    def loss(self, w: Vector) -> Scalar:
+        return self.objective.loss(w)
+
+    def grad(self, w: Vector) -> Vector:
+        m = self.meter
+        self.meter = m._replace(gradients=m.gradients + self.objective.size)
+        return self.objective.grad(w)
+
+    def solve(self, problem: Problem) -> Solution:
+        m = self.meter
+        key = jax.random.fold_in(self.key, m.calls)
+        solution = self.solver.solve(problem, self.objective, key, self.t, self.work)
+        self.meter = Meter(
+            calls=m.calls + 1,
+            gradients=m.gradients + solution.gradients,
+            residual=jnp.fmax(m.residual, solution.residual),  # fmax ignores nan: "not measured"
+            unsolved=m.unsolved + solution.unsolved,
+        )
+        return solution
+
+    def repeat(self, times: Scalar, step: Callable[[Any], Any], state: Any) -> Any:
+        def body(_: Any, carry: Any) -> Any:
+            self.meter, state = carry
+            state = step(state)
+            return self.meter, state
+
+        self.meter, state = jax.lax.fori_loop(0, times, body, (self.meter, state))
+        return state

@@ -1,0 +1,227 @@
+"""Who takes part in a round.
+
+A cohort rule is a value; `over(p)` binds it to a population and returns `draw(rng, t)`. Draws happen on the host with
+a generator that the engine seeds by (seed, round, exchange), and cost no more than the cohort they return.
+"""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedloom.hyperparameters import Domain, count, flag, frozen, interval, static
+
+Rng = np.random.Generator
+
+
+class Draw(NamedTuple):
+    """A cohort: distinct clients in increasing order, their weights in the mean, the part of the work each does."""
+
+    ids: np.ndarray
+    weight: np.ndarray
+    work: np.ndarray
+
+
+class CohortRule(ABC):
+    """Base of all cohort rules."""
+
+    @abstractmethod
+    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
+        """Bind to a population with weights p; the result draws the cohort of round t."""
+
+    @abstractmethod
+    def lanes(self, clients: int) -> int:
+        """How many distinct clients to make room for; a larger draw is allowed but compiles again."""
+
+
+def _draw(ids: np.ndarray, weight: np.ndarray) -> Draw:
+    return Draw(ids, weight, np.ones(len(ids)))
+
+
+def _at_most(rule: str, m: int, clients: int) -> None:
+    if m > clients:
+        raise ValueError(f"{rule}: m = {m} is larger than the population of {clients} clients; choose m <= {clients}.")
+
+
+@frozen
+class everyone(CohortRule):
+    """All clients, every round."""
+
+    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
+        draw = _draw(np.arange(len(p)), p)
+        return lambda rng, t: draw
+
+    def lanes(self, clients: int) -> int:
+        return clients
+
+
+@frozen
+class uniform(CohortRule):
+    """m clients uniformly without replacement; the mean weighs them by p_k."""
+
+    m: int = static(count, "clients in a round", default=10)
+
+    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
+        _at_most("uniform", self.m, len(p))
+
+        def draw(rng: Rng, t: int) -> Draw:
+            ids = np.sort(rng.choice(len(p), self.m, replace=False, shuffle=False))
+            return _draw(ids, p[ids])
+
+        return draw
+
+    def lanes(self, clients: int) -> int:
+        return self.m
+
+
+@frozen
+class with_replacement(CohortRule):
+    """m draws uniformly with replacement: a client that comes up twice works once and counts twice in the mean."""
+
+    m: int = static(count, "draws in a round", default=10)
+
+    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
+        def draw(rng: Rng, t: int) -> Draw:
+            ids, times = np.unique(rng.integers(len(p), size=self.m), return_counts=True)
+            return _draw(ids, times * p[ids])
+
+        return draw
+
+    def lanes(self, clients: int) -> int:
+        return min(self.m, clients)
+
+
+@frozen
+class by_weight(CohortRule):
+    """m draws with replacement, client k with probability p_k; the mean is then plain."""
+
+    m: int = static(count, "draws in a round", default=10)
+
+    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
+        cumulative = np.cumsum(p)  # once; each draw is then a binary search
+
+        def draw(rng: Rng, t: int) -> Draw:
+            found = np.searchsorted(cumulative, rng.random(self.m) * cumulative[-1], side="right")
+            ids, times = np.unique(found, return_counts=True)
+            return _draw(ids, times.astype(float))
+
+        return draw
+
+    def lanes(self, clients: int) -> int:
+        return min(self.m, clients)
+
+
+@frozen
+class bernoulli(CohortRule):
+    """Every client independently with probability q, given that somebody comes."""
+
+    q: float = static(interval(0, 1, "(]"), "probability that a client takes part", default=0.1)
+
+    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
+        n, q = len(p), self.q
+
+        def size(rng: Rng) -> int:
+            # The first of n trials that succeeds, given that one does; those after it are free.
+            if q == 1.0:
+                return n
+            none = np.exp(n * np.log1p(-q))
+            first = int(np.ceil(np.log1p(-rng.random() * (1 - none)) / np.log1p(-q)))
+            return 1 + int(rng.binomial(n - min(max(first, 1), n), q))
+
+        def draw(rng: Rng, t: int) -> Draw:
+            ids = np.sort(rng.choice(n, size(rng), replace=False, shuffle=False))
+            return _draw(ids, p[ids])
+
+        return draw
+
+    def lanes(self, clients: int) -> int:
+        mean = self.q * clients
+        return min(clients, int(np.ceil(mean + 3 * np.sqrt(mean * (1 - self.q)))) + 1)
+
+
+@frozen
+class cyclic(CohortRule):
+    """Clients in turn, m at a time."""
+
+    m: int = static(count, "clients in a round", default=10)
+
+    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
+        _at_most("cyclic", self.m, len(p))
+
+        def draw(rng: Rng, t: int) -> Draw:
+            ids = np.sort((t * self.m + np.arange(self.m)) % len(p))
+            return _draw(ids, p[ids])
+
+        return draw
+
+    def lanes(self, clients: int) -> int:
+        return self.m
+
+
+@dataclasses.dataclass(frozen=True)
+class scheduled(CohortRule):
+    """A recorded participation trace: round t has the clients trace[t]; one listed twice counts twice in the mean."""
+
+    trace: Sequence[Sequence[int]]
+
+    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
+        if len(self.trace) == 0:
+            raise ValueError("scheduled: trace must have at least one round.")
+        draws = []
+        for t, members in enumerate(self.trace):
+            ids, times = np.unique(np.asarray(members, dtype=int), return_counts=True)
+            if len(ids) == 0:
+                raise ValueError(f"scheduled: trace[{t}] is empty; every round needs a client.")
+            if ids[0] < 0 or ids[-1] >= len(p):
+                bad = ids[0] if ids[0] < 0 else ids[-1]
+                raise ValueError(f"scheduled: trace[{t}] names client {bad}, but clients are 0 to {len(p) - 1}.")
+            draws.append(_draw(ids, times * p[ids]))
+
+        def draw(rng: Rng, t: int) -> Draw:
+            if t >= len(draws):
+                raise ValueError(
+                    f"scheduled: the trace has {len(draws)} rounds, but round {t} (from 0) was asked for; "
+                    "run fewer rounds or give a longer trace."
+                )
+            return draws[t]
+
+        return draw
+
+    def lanes(self, clients: int) -> int:
+        return max(len(set(members)) for members in self.trace)
+
+
+_rule = Domain("a cohort rule such as uniform(10)", lambda v: isinstance(v, CohortRule))
+
+
+@frozen
+class stragglers(CohortRule):
+    """Another rule's cohorts, in which the given share of the clients has time for a part of the work only.
+
+    A straggler does the fraction U(0, 1] of its work: with E epochs, ceil(U * E) is uniform on 1..E, as in FedProx.
+    With `drop` the stragglers are left out instead, as FedAvg does in that paper; at least one client stays.
+    """
+
+    of: CohortRule = static(_rule, "the rule that draws the cohort", default=uniform(10))
+    share: float = static(interval(0, 1, "[]"), "share of the cohort that is slow", default=0.5)
+    drop: bool = static(flag, "leave stragglers out instead of using their partial work", default=False)
+
+    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
+        inner = self.of.over(p)
+
+        def draw(rng: Rng, t: int) -> Draw:
+            cohort = inner(rng, t)
+            slow = rng.permutation(len(cohort.ids))[: round(self.share * len(cohort.ids))]
+            if self.drop:
+                keep = np.setdiff1d(np.arange(len(cohort.ids)), slow[: len(cohort.ids) - 1])
+                return Draw(cohort.ids[keep], cohort.weight[keep], cohort.work[keep])
+            work = cohort.work.copy()
+            work[slow] *= 1 - rng.random(len(slow))
+            return cohort._replace(work=work)
+
+        return draw
+
+    def lanes(self, clients: int) -> int:
+        return self.of.lanes(clients)

@@ -1,0 +1,8 @@
+"""Engines run algorithms: iterators of records."""
+
+from fedloom.engines.reference import reference as reference
+from fedloom.engines.run import ClientError as ClientError
+from fedloom.engines.run import Counters as Counters
+from fedloom.engines.run import NonFiniteUpdate as NonFiniteUpdate
+from fedloom.engines.run import Record as Record
+from fedloom.engines.simulate import simulate as simulate

@@ -1,0 +1,130 @@
+"""The reference engine: one client at a time, nothing compiled. The oracle for the others, and the debugger.
+
+Print, set breakpoints, look at values anywhere inside a method or a solver: this is ordinary Python.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedloom.algorithm import Algorithm, Cohort, Exchange
+from fedloom.client import Federation, LocalClient, Solver
+from fedloom.cohorts import CohortRule, Draw
+from fedloom.engines.run import (
+    ClientError,
+    Counters,
+    Record,
+    Run,
+    all_finite,
+    client_key,
+    coin_key,
+    exchange_key,
+    nbytes,
+    not_finite,
+    prepare,
+    server_key,
+)
+from fedloom.hyperparameters import for_client
+from fedloom.problem import Vector
+
+
+def reference(
+    algorithm: Algorithm,
+    federation: Federation,
+    solver: Solver,
+    w: Any,
+    rounds: int,
+    *,
+    cohort: CohortRule | None = None,
+    seed: int = 0,
+    on_nonfinite: str = "raise",
+    resume: Record | None = None,
+) -> Iterator[Record]:
+    """Run `rounds` rounds from the model w, and yield a record after each. The arguments are those of `simulate`."""
+    run = prepare(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume)
+    return _records(run)
+
+
+def _records(run: Run) -> Iterator[Record]:
+    record = run.start
+    for t in range(record.round, run.rounds):
+        with jax.disable_jit():
+            record = _round(run, t, record)
+        yield record
+
+
+def _round(run: Run, t: int, record: Record) -> Record:
+    server, clients, totals = record.server, dict(record.clients), record.counters
+    draws = run.cohorts(t)
+    worst, unsolved, dropped = -jnp.inf, 0, []
+    for e, exchange in enumerate(run.algorithm.exchanges):
+        key = exchange_key(run.key, t, e)
+        message = exchange.send(server)
+        replies, states = {}, {}
+        down = up = gradients = 0
+        for k, work in zip(draws[e].ids.tolist(), draws[e].work.tolist(), strict=True):
+            client = LocalClient(run.federation.objective(k), run.solver, client_key(key, k), coin_key(key), t, work)
+            own = for_client(run.algorithm, k).exchanges[e]
+            memory = clients[k] if k in clients else run.algorithm.init_client(run.w)
+            reply, state = _local(own, message, memory, client, k, t)
+            down, up = down + nbytes(message), up + nbytes(reply)
+            gradients += int(client.meter.gradients)
+            worst, unsolved = max(worst, client.meter.residual), unsolved + int(client.meter.unsolved)
+            if all_finite((reply, state)):
+                replies[k], states[k] = reply, state
+            elif run.drop:
+                dropped.append((t, k, exchange.name))
+            else:
+                raise not_finite(t, k, exchange.name)
+        if replies:
+            server = _receive(run, exchange, server, replies, draws[e], server_key(key))
+            clients.update(states)  # committed if and only if the reply is counted
+        totals = Counters(
+            rounds=totals.rounds,
+            exchanges=totals.exchanges + 1,
+            messages=totals.messages + 2 * len(draws[e].ids),
+            bytes_down=totals.bytes_down + down,
+            bytes_up=totals.bytes_up + up,
+            gradients=totals.gradients + gradients,
+        )
+    return Record(
+        round=t + 1,
+        server=server,
+        clients=clients,
+        counters=totals._replace(rounds=totals.rounds + 1),
+        cohort=tuple(d.ids for d in draws),
+        residual=None if worst == -jnp.inf else float(worst),
+        unsolved=unsolved,
+        dropped=tuple(dropped),
+    )
+
+
+def _local(exchange: Exchange, message: Any, memory: Any, client: LocalClient, k: int, t: int) -> tuple[Any, Any]:
+    try:
+        return exchange.local(message, memory, client)
+    except Exception as error:
+        raise ClientError(
+            f"Client {k}, round {t} (from 0), exchange {exchange.name!r}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _receive(run: Run, exchange: Exchange, server: Any, replies: dict[int, Any], draw: Draw, key: Any) -> Any:
+    """Hand the weighted mean, the population sum and the share of those who count to the server."""
+    weight = {k: x for k, x in zip(draw.ids.tolist(), draw.weight.tolist(), strict=True) if k in replies}
+    population = {k: float(run.p[k]) for k in replies}
+    if sum(weight.values()) == 0:
+        return server
+    mean = _weighted_sum(replies, weight, 1 / sum(weight.values()))
+    total = _weighted_sum(replies, population, 1.0)
+    return exchange.receive(server, mean, Cohort(sum(population.values()), key, total))
+
+
+def _weighted_sum(replies: dict[int, Any], weight: dict[int, float], scale: float) -> Any:
+    parts = [jax.tree.map(lambda x, a=weight[k]: a * x, reply) for k, reply in replies.items()]
+
+    def add(*leaves: Vector) -> Vector:
+        return sum(leaves[1:], start=leaves[0]) * scale
+
+    return jax.tree.map(add, *parts)

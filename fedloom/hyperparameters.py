@@ -1,0 +1,129 @@
+"""Hyperparameters are the fields of frozen dataclasses.
+
+A field states its default, its domain and one line of help, once. The constructor checks the domain, JAX sees the
+numbers as pytree leaves (so a grid of them is a vmapped axis, never a recompilation), and whoever writes flags, tables
+or documentation reads `dataclasses.fields`.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
+
+import jax
+import numpy as np
+import optax
+
+T = TypeVar("T")
+
+
+class Domain(NamedTuple):
+    """What a value may be: the sentence's end after "must be", and the test."""
+
+    words: str
+    holds: Callable[[Any], Any]
+
+
+def _number(test: Callable[[Any], Any]) -> Callable[[Any], bool]:
+    def holds(value: Any) -> bool:
+        try:
+            return bool(np.all(np.isfinite(value) & test(np.asarray(value))))
+        except TypeError:
+            return False
+
+    return holds
+
+
+positive = Domain("a positive number", _number(lambda v: v > 0))
+nonnegative = Domain("a number that is not negative", _number(lambda v: v >= 0))
+finite = Domain("a finite number", _number(lambda v: v == v))
+probability = Domain("a number in [0, 1)", _number(lambda v: (v >= 0) & (v < 1)))
+count = Domain("a whole number, 1 or more", lambda v: isinstance(v, int | np.integer) and v >= 1)
+optax_optimizer = Domain(
+    "an optax optimizer such as optax.adam(1e-3)",
+    lambda v: isinstance(v, optax.GradientTransformation),
+)
+flag = Domain("True or False", lambda v: isinstance(v, bool))
+
+
+def interval(low: float, high: float, ends: str = "()") -> Domain:
+    """Numbers between low and high; `ends` says which ends belong, as in "(]"."""
+    above = np.greater if ends[0] == "(" else np.greater_equal
+    below = np.less if ends[1] == ")" else np.less_equal
+    words = f"a number in {ends[0]}{low:g}, {high:g}{ends[1]}"
+    return Domain(words, _number(lambda v: above(v, low) & below(v, high)))
+
+
+def choice(*names: str) -> Domain:
+    return Domain("one of " + ", ".join(repr(n) for n in names), lambda v: v in names)
+
+
+def optional(domain: Domain) -> Domain:
+    return Domain(domain.words + ", or None", lambda v: v is None or domain.holds(v))
+
+
+def hyper(domain: Domain, doc: str, *, default: Any, per_client: bool = False) -> Any:
+    """A numeric hyperparameter: a pytree leaf. With `per_client`, an array gives every client its own value."""
+    metadata = {"domain": domain, "doc": doc, "per_client": per_client}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def static(domain: Domain, doc: str, *, default: Any, kw_only: bool = False) -> Any:
+    """A hyperparameter that shapes the program (a choice, a count, a function): compiled in."""
+    metadata = {"domain": domain, "doc": doc, "static": True}
+    return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
+
+
+def _is_concrete(value: Any) -> bool:
+    """False for tracers and for the placeholders that JAX puts into trees while transforming."""
+    return not isinstance(value, jax.core.Tracer) and type(value) is not object
+
+
+def check_fields(self: Any) -> None:
+    """Raise a sentence for the first field that lies outside its domain."""
+    for field in dataclasses.fields(self):
+        domain, value = field.metadata.get("domain"), getattr(self, field.name)
+        if domain and _is_concrete(value) and not domain.holds(value):
+            raise ValueError(f"{type(self).__name__}: {field.name} must be {domain.words}, got {value!r}.")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(hyper, static, dataclasses.field))
+def frozen(cls: type[T]) -> type[T]:
+    """Make `cls` a frozen dataclass that checks its domains and is a JAX pytree."""
+    if not hasattr(cls, "__post_init__"):
+        cls.__post_init__ = check_fields  # type: ignore[attr-defined]
+    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+
+
+def per_client_fields(value: Any) -> dict[str, Any]:
+    """The fields of `value` that hold one entry for each client."""
+    return {
+        f.name: getattr(value, f.name)
+        for f in dataclasses.fields(value)
+        if f.metadata.get("per_client") and np.ndim(getattr(value, f.name)) == 1
+    }
+
+
+def for_client(value: T, k: Any) -> T:
+    """`value` as client k has it: per-client arrays replaced by their entry k."""
+    own = {name: array[k] for name, array in per_client_fields(value).items()}
+    return dataclasses.replace(value, **own) if own else value  # type: ignore[type-var]
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of an error sentence: what the user may have meant."""
+    names = sorted(names)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    meant = f" Did you mean {close[0]!r}?" if close else ""
+    return f"{meant} Known: {', '.join(names)}."
+
+
+def make_from(registry: dict[str, type[T]], kind: str, name: str, given: dict[str, Any]) -> T:
+    """registry[name](**given), with a sentence for a name or a hyperparameter that does not exist."""
+    if name not in registry:
+        raise ValueError(f"There is no {kind} {name!r}.{nearest(name, registry)}")
+    known = [f.name for f in dataclasses.fields(registry[name])]  # type: ignore[arg-type]
+    for field in given:
+        if field not in known:
+            raise ValueError(f"{name} has no hyperparameter {field!r}.{nearest(field, known)}")
+    return registry[name](**given)

@@ -1,0 +1,215 @@
+"""Regularizers g with their exact proximal operators, prox_{step g}(v) = argmin_x g(x) + |x - v|^2 / (2 step).
+
+Squared norms carry a factor 1/2. Constraints are regularizers too: 0 inside, infinity outside, and their prox is the
+projection whatever the step.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from optax import projections
+
+from fedloom.hyperparameters import Domain, finite, frozen, hyper, nonnegative, positive, static
+from fedloom.problem import Scalar, Vector
+
+
+class Regularizer(ABC):
+    """g : R^d -> R, convex."""
+
+    @abstractmethod
+    def value(self, w: Vector) -> Scalar:
+        """g(w)."""
+
+    @abstractmethod
+    def prox(self, v: Vector, step: Scalar) -> Vector:
+        """argmin_x g(x) + |x - v|^2 / (2 step)."""
+
+
+def _indicator(inside: Any) -> Scalar:
+    return jnp.where(inside, 0.0, jnp.inf)
+
+
+def _tolerance(w: Vector) -> float:
+    """Rounding room when asking whether a projected point satisfies its constraint."""
+    return 100 * float(jnp.finfo(w.dtype).eps)  # type: ignore[no-untyped-call]
+
+
+@frozen
+class none(Regularizer):
+    """g = 0."""
+
+    def value(self, w: Vector) -> Scalar:
+        return jnp.zeros((), w.dtype)
+
+    def prox(self, v: Vector, step: Scalar) -> Vector:
+        return v
+
+
+@frozen
+class l1(Regularizer):
+    """g(w) = strength * |w|_1."""
+
+    strength: float = hyper(nonnegative, "weight of the penalty", default=0.01)
+
+    def value(self, w: Vector) -> Scalar:
+        return self.strength * jnp.sum(jnp.abs(w))
+
+    def prox(self, v: Vector, step: Scalar) -> Vector:
+        return jnp.sign(v) * jnp.maximum(jnp.abs(v) - step * self.strength, 0)
+
+
+_sizes = Domain(
+    "a tuple of group sizes, or () for one group",
+    lambda v: isinstance(v, tuple) and all(isinstance(n, int) and n > 0 for n in v),
+)
+
+
+@frozen
+class l2(Regularizer):
+    """g(w) = strength * sum over groups of |w_group|_2; the groups are consecutive, for example one for each tensor."""
+
+    strength: float = hyper(nonnegative, "weight of the penalty", default=0.01)
+    groups: tuple[int, ...] = static(_sizes, "group sizes, in order; () is one group of everything", default=())
+
+    def _norms(self, w: Vector) -> tuple[Vector, np.ndarray]:
+        """The norm of each group, and the group of each coordinate."""
+        sizes = self.groups or (w.size,)
+        if sum(sizes) != w.size:
+            raise ValueError(f"l2: groups add up to {sum(sizes)} coordinates, but the model has {w.size}.")
+        group = np.repeat(np.arange(len(sizes)), sizes)
+        return jnp.sqrt(jax.ops.segment_sum(w**2, group, num_segments=len(sizes))), group
+
+    def value(self, w: Vector) -> Scalar:
+        return self.strength * jnp.sum(self._norms(w)[0])
+
+    def prox(self, v: Vector, step: Scalar) -> Vector:
+        norms, group = self._norms(v)
+        kept = jnp.maximum(norms - step * self.strength, 0)
+        return v * (kept / jnp.where(norms > 0, norms, 1))[group]
+
+
+@frozen
+class squared_l2(Regularizer):
+    """g(w) = strength/2 * |w|_2^2."""
+
+    strength: float = hyper(nonnegative, "weight of the penalty", default=0.01)
+
+    def value(self, w: Vector) -> Scalar:
+        return self.strength / 2 * jnp.sum(w**2)
+
+    def prox(self, v: Vector, step: Scalar) -> Vector:
+        return v / (1 + step * self.strength)
+
+
+@frozen
+class elastic_net(Regularizer):
+    """g(w) = l1 * |w|_1 + l2/2 * |w|_2^2."""
+
+    l1: float = hyper(nonnegative, "weight of the absolute values", default=0.01)
+    l2: float = hyper(nonnegative, "weight of half the squares", default=0.01)
+
+    def value(self, w: Vector) -> Scalar:
+        return self.l1 * jnp.sum(jnp.abs(w)) + self.l2 / 2 * jnp.sum(w**2)
+
+    def prox(self, v: Vector, step: Scalar) -> Vector:
+        shrunk = jnp.sign(v) * jnp.maximum(jnp.abs(v) - step * self.l1, 0)
+        return shrunk / (1 + step * self.l2)
+
+
+@frozen
+class l_inf(Regularizer):
+    """g(w) = strength * max_j |w_j|."""
+
+    strength: float = hyper(nonnegative, "weight of the penalty", default=0.01)
+
+    def value(self, w: Vector) -> Scalar:
+        return self.strength * jnp.max(jnp.abs(w))
+
+    def prox(self, v: Vector, step: Scalar) -> Vector:
+        # Moreau: what the prox removes is the projection onto the ball of the dual norm.
+        radius = jnp.asarray(step * self.strength, v.dtype)
+        safe = jnp.where(radius > 0, radius, 1)
+        return jnp.where(radius > 0, v - projections.projection_l1_ball(v, safe), v)
+
+
+@frozen
+class box(Regularizer):
+    """low <= w_j <= high."""
+
+    low: float = hyper(finite, "lower bound", default=-1.0)
+    high: float = hyper(finite, "upper bound", default=1.0)
+
+    def value(self, w: Vector) -> Scalar:
+        return _indicator(jnp.all((w >= self.low) & (w <= self.high)))
+
+    def prox(self, v: Vector, step: Scalar) -> Vector:
+        return jnp.clip(v, self.low, self.high)
+
+
+@frozen
+class nonnegative_orthant(Regularizer):
+    """w_j >= 0."""
+
+    def value(self, w: Vector) -> Scalar:
+        return _indicator(jnp.all(w >= 0))
+
+    def prox(self, v: Vector, step: Scalar) -> Vector:
+        return jnp.maximum(v, 0)
+
+
+@frozen
+class simplex(Regularizer):
+    """w_j >= 0 and sum_j w_j = scale."""
+
+    scale: float = hyper(positive, "what the coordinates add up to", default=1.0)
+
+    def value(self, w: Vector) -> Scalar:
+        off = jnp.abs(jnp.sum(w) - self.scale)
+        return _indicator(jnp.all(w >= 0) & (off <= _tolerance(w) * w.size * self.scale))
+
+    def prox(self, v: Vector, step: Scalar) -> Vector:
+        return projections.projection_simplex(v, self.scale)
+
+
+@frozen
+class l1_ball(Regularizer):
+    """|w|_1 <= radius."""
+
+    radius: float = hyper(positive, "radius of the ball", default=1.0)
+
+    def value(self, w: Vector) -> Scalar:
+        return _indicator(jnp.sum(jnp.abs(w)) <= self.radius * (1 + _tolerance(w) * w.size))
+
+    def prox(self, v: Vector, step: Scalar) -> Vector:
+        return projections.projection_l1_ball(v, self.radius)
+
+
+@frozen
+class l2_ball(Regularizer):
+    """|w|_2 <= radius."""
+
+    radius: float = hyper(positive, "radius of the ball", default=1.0)
+
+    def value(self, w: Vector) -> Scalar:
+        return _indicator(jnp.linalg.norm(w) <= self.radius * (1 + _tolerance(w)))
+
+    def prox(self, v: Vector, step: Scalar) -> Vector:
+        return v * jnp.minimum(1, self.radius / jnp.maximum(jnp.linalg.norm(v), self.radius))
+
+
+REGULARIZERS: dict[str, type[Regularizer]] = {
+    "none": none,
+    "l1": l1,
+    "l2": l2,
+    "squared-l2": squared_l2,
+    "elastic-net": elastic_net,
+    "l-inf": l_inf,
+    "box": box,
+    "nonnegative": nonnegative_orthant,
+    "simplex": simplex,
+    "l1-ball": l1_ball,
+    "l2-ball": l2_ball,
+}

@@ -1,0 +1,103 @@
+"""Numbers that change with the round t = 0, 1, 2, ...: step sizes and tolerances."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from fedloom.hyperparameters import Domain, count, frozen, hyper, positive, static
+from fedloom.problem import Scalar
+
+
+class Schedule(ABC):
+    """A function of the round."""
+
+    @abstractmethod
+    def __call__(self, t: Scalar) -> Scalar: ...
+
+
+def at(value: Any, t: Scalar) -> Scalar:
+    """A number is the same in every round; a schedule says for itself."""
+    return value(t) if isinstance(value, Schedule) else value
+
+
+scheduled_positive = Domain(
+    "a positive number or a schedule (wrap a plain function f(t) as schedules.function(f))",
+    lambda v: isinstance(v, Schedule) or positive.holds(v),
+)
+_function = Domain("a function of the round", callable)
+
+
+@frozen
+class constant(Schedule):
+    """value."""
+
+    value: float = hyper(positive, "the value", default=0.1)
+
+    def __call__(self, t: Scalar) -> Scalar:
+        return self.value
+
+
+@frozen
+class exponential(Schedule):
+    """value * decay^t."""
+
+    value: float = hyper(positive, "the value in round 0", default=0.1)
+    decay: float = hyper(positive, "factor from round to round", default=0.998)
+
+    def __call__(self, t: Scalar) -> Scalar:
+        return self.value * self.decay**t
+
+
+@frozen
+class staircase(Schedule):
+    """value * decay^floor(t / every)."""
+
+    value: float = hyper(positive, "the value in round 0", default=0.1)
+    decay: float = hyper(positive, "factor from step to step", default=0.1)
+    every: int = static(count, "rounds between steps", default=500)
+
+    def __call__(self, t: Scalar) -> Scalar:
+        return self.value * self.decay ** (t // self.every)
+
+
+@frozen
+class inverse_sqrt(Schedule):
+    """value / sqrt(t + 1)."""
+
+    value: float = hyper(positive, "the value in round 0", default=0.1)
+
+    def __call__(self, t: Scalar) -> Scalar:
+        return self.value / jnp.sqrt(t + 1.0)
+
+
+@frozen
+class inverse(Schedule):
+    """value / (t + 1): its squares are summable, as FedDR asks of its accuracies."""
+
+    value: float = hyper(positive, "the value in round 0", default=0.1)
+
+    def __call__(self, t: Scalar) -> Scalar:
+        return self.value / (t + 1.0)
+
+
+@frozen
+class warm_up(Schedule):
+    """Linearly up to what `then` gives: (t + 1) / rounds of it while t < rounds."""
+
+    then: Any = hyper(scheduled_positive, "the schedule or number that it grows into", default=0.1)
+    rounds: int = static(count, "rounds until full size", default=10)
+
+    def __call__(self, t: Scalar) -> Scalar:
+        return at(self.then, t) * jnp.minimum(1.0, (t + 1.0) / self.rounds)
+
+
+@frozen
+class function(Schedule):
+    """Any function of the round, for example an optax schedule."""
+
+    f: Callable[[Scalar], Scalar] = static(_function, "f(t)", default=None)
+
+    def __call__(self, t: Scalar) -> Scalar:
+        return self.f(t)

@@ -1,0 +1,24 @@
+"""The exact minimiser of a quadratic local problem."""
+
+import jax
+import jax.numpy as jnp
+
+from fedloom.client import Objective, Solver
+from fedloom.hyperparameters import frozen
+from fedloom.problem import Key, Problem, Scalar, Solution
+
+
+@frozen
+class Exact(Solver):
+    """One Newton step, v = start - H^{-1} gradient(start): exact where F_k is quadratic, and then residual is about 0.
+
+    The residual is the norm of the local problem's gradient at v. It forms the d x d Hessian: for small d.
+    """
+
+    def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
+        def gradient(v: jax.Array) -> jax.Array:
+            return problem.gradient(objective.grad(v), v)
+
+        hessian = jax.jacfwd(gradient)(problem.start)
+        v = problem.start - jnp.linalg.solve(hessian, gradient(problem.start))
+        return Solution(v, objective.size, residual=jnp.linalg.norm(gradient(v)))
