@@ -260,18 +260,15 @@ def fedpd(fed, w, cohorts: Cohorts, *, eta, repeats) -> list[Array]:
     return out
 
 
-def feddr(fed, w, cohorts: Cohorts, *, eta, alpha, prox=lambda v, eta: v, first_broadcast="prox") -> list[Array]:
+def feddr(fed, w, cohorts: Cohorts, *, eta, alpha, prox=lambda v, eta: v) -> list[Array]:
     """FedDR (Tran-Dinh et al. 2021, NeurIPS, Alg. 1), exact local prox; prox(v, eta) = prox_{eta g}(v) at the server.
 
-    Lazy start x_k = y_k = x_hat_k = w: a client's first visit is an ordinary update. The first cohort receives
-    prox(w, eta), or with first_broadcast="w" the bare w; then, if everyone is in the first cohort, that round is the
-    paper's initialisation. The aggregate sum_k p_k x_hat_k is recomputed from all clients in every round.
+    Lazy start x_k = y_k = x_hat_k = w: a client's first visit is an ordinary update, so that with everyone the first
+    round is the paper's initialisation. The aggregate sum_k p_k x_hat_k is recomputed from all clients in every round.
     """
-    if first_broadcast not in ("prox", "w"):
-        raise ValueError(first_broadcast)
     everyone = range(len(fed.p))
     x, y, x_hat = [w for _ in everyone], [w for _ in everyone], [w for _ in everyone]
-    x_bar = prox(w, eta) if first_broadcast == "prox" else w
+    x_bar = w
     out = []
     for cohort in cohorts:
         for k in cohort:
