@@ -7,6 +7,7 @@ or documentation reads `dataclasses.fields`.
 
 import dataclasses
 import difflib
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
@@ -74,25 +75,51 @@ def static(domain: Domain, doc: str, *, default: Any, kw_only: bool = False) -> 
     return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
 
 
-def _is_concrete(value: Any) -> bool:
-    """False for tracers and for the placeholders that JAX puts into trees while transforming."""
-    return not isinstance(value, jax.core.Tracer) and type(value) is not object
-
-
 def check_fields(self: Any) -> None:
     """Raise a sentence for the first field that lies outside its domain."""
     for field in dataclasses.fields(self):
         domain, value = field.metadata.get("domain"), getattr(self, field.name)
-        if domain and _is_concrete(value) and not domain.holds(value):
+        if domain and not isinstance(value, jax.core.Tracer) and not domain.holds(value):
             raise ValueError(f"{type(self).__name__}: {field.name} must be {domain.words}, got {value!r}.")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(hyper, static, dataclasses.field))
 def frozen(cls: type[T]) -> type[T]:
     """Make `cls` a frozen dataclass that checks its domains and is a JAX pytree."""
+    if "__doc__" not in vars(cls) or cls.__doc__ is None:
+        cls.__doc__ = sys.modules[cls.__module__].__doc__  # an algorithm's paper, pseudo-code and departures
     if not hasattr(cls, "__post_init__"):
         cls.__post_init__ = check_fields  # type: ignore[attr-defined]
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+    cls = dataclasses.dataclass(frozen=True)(cls)
+    _register(cls)
+    return cls
+
+
+def _register(cls: type) -> None:
+    """Register a dataclass as a pytree, its class being part of the structure.
+
+    Not jax.tree_util.register_dataclass: the structures that it makes of two classes with equal fields compare equal
+    (JAX 0.10), so that jit may run the program compiled for FedSGD when it is given FedAvg.
+    """
+    fields = dataclasses.fields(cls)
+    leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
+    compiled_in = tuple(f.name for f in fields if f.metadata.get("static"))
+
+    def flatten(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return tuple(getattr(value, n) for n in leaves), (cls, *(getattr(value, n) for n in compiled_in))
+
+    def flatten_with_keys(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        children, structure = flatten(value)
+        keys = (jax.tree_util.GetAttrKey(n) for n in leaves)
+        return tuple(zip(keys, children, strict=True)), structure
+
+    def unflatten(structure: tuple[Any, ...], children: Iterable[Any]) -> Any:
+        value = object.__new__(cls)  # not the constructor: JAX also puts placeholders into trees
+        for name, child in zip(leaves + compiled_in, (*children, *structure[1:]), strict=True):
+            object.__setattr__(value, name, child)
+        return value
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
 def per_client_fields(value: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from fedloom.client import Federation, LocalClient, Objective, Solver
 from fedloom.cohorts import CohortRule, by_weight, everyone, scheduled, uniform, with_replacement
 from fedloom.data.quadratics import Quadratics, quadratics
 from fedloom.engines.reference import reference
-from fedloom.engines.run import Record
+from fedloom.engines.run import NonFiniteUpdate, Record
 from fedloom.engines.simulate import simulate
 from fedloom.hyperparameters import frozen
 from fedloom.solvers import GD, Adagrad, Exact
@@ -46,7 +46,7 @@ def check_algorithm(
     fixed point       `exact` methods stay at the optimum when started there with exact memories
     invariant         left = sum_k p_k right(memory_k) after every round, however the cohort is drawn
     renumbering       the clients' numbers do not matter
-    compilation       later rounds are not compiled again
+    compilation       neither later rounds nor other values of numeric hyperparameters are compiled again
     engines           the compiled engine equals the reference engine, counters included
     transcription     iterates equal an independent implementation for 20 rounds with partial participation
 
@@ -134,8 +134,14 @@ class _Case:
             raise AssertionError(f"{self.algorithm!r} with {self.solver!r} fails {check!r}: {sentence}")
 
     def last(self, solver: Solver, rounds: int, cohort: CohortRule | None = None, **more: Any) -> Record:
-        run = simulate(self.algorithm, self.federation, solver, self.w, rounds, cohort=cohort, chunk=rounds, **more)
-        return list(run)[-1]
+        # One chunk size for runs of all lengths: they share their programs.
+        run = simulate(
+            self.algorithm, self.federation, solver, self.w, rounds, cohort=cohort, chunk=self.rounds, **more
+        )
+        try:
+            return list(run)[-1]
+        except NonFiniteUpdate as error:
+            raise AssertionError(f"{self.algorithm!r} with {solver!r} fails 'optimum': it diverges. {error}") from error
 
     def error(self, record: Record) -> float:
         return float(np.linalg.norm(np.asarray(record.w) - self.federation.optimum()))
@@ -220,7 +226,7 @@ class _Case:
             (everyone(), everyone()) if self.algorithm.needs_everyone else (scheduled(trace), scheduled(moved))
         )
         a = self.last(self.solver, 8, cohort)
-        b = list(simulate(self.algorithm, renumbered, self.solver, self.w, 8, cohort=other, chunk=8))[-1]
+        b = list(simulate(self.algorithm, renumbered, self.solver, self.w, 8, cohort=other, chunk=self.rounds))[-1]
         off = float(jnp.max(jnp.abs(a.w - b.w)))
         self.require(off < 1e-10, "renumbering", f"the model changes by {off:.1e} when clients are renumbered.")
         return f"changes {off:.1e}"
@@ -228,8 +234,26 @@ class _Case:
     def compilation(self) -> str:
         traces = _Traces([0])
         counting = _Counting(self.federation, self.federation.weights, traces)
-        counts = [traces[0] for _ in simulate(self.algorithm, counting, self.solver, self.w, 4, cohort=self.partial)]
-        self.require(counts[-1] == counts[0], "compilation", f"later rounds compile again: traces {counts}.")
+
+        def counts(algorithm: Algorithm) -> list[int]:
+            before = traces[0]
+            run = simulate(algorithm, counting, self.solver, self.w, 4, cohort=self.partial)
+            return [traces[0] - before for _ in run]
+
+        first = counts(self.algorithm)
+        self.require(first[-1] == first[0], "compilation", f"later rounds compile again: traces {first}.")
+        other = {
+            f.name: 0.999 * getattr(self.algorithm, f.name)
+            for f in dataclasses.fields(self.algorithm)  # type: ignore[arg-type]
+            if isinstance(getattr(self.algorithm, f.name), float)
+        }
+        second = counts(dataclasses.replace(self.algorithm, **other))  # type: ignore[type-var]
+        # The engine looks at shapes once for the model and once for each exchange, without compiling.
+        self.require(
+            second[-1] == 1 + len(self.algorithm.exchanges),
+            "compilation",
+            f"other values of {', '.join(other)} compile again; declare them with hyper, not static.",
+        )
         return "one compilation"
 
     def engines(self) -> str:

@@ -190,7 +190,7 @@ def test_optax_server_optimizers_are_not_the_papers():
 
 
 def test_fedprox_with_stragglers_uses_partial_work():
-    """Stragglers' steps: with all clients slow, a round makes ceil(U * steps) steps, and less progress than a full one."""
+    """With all clients slow, a client makes ceil(U * steps) of its steps."""
     slow = fl.cohorts.stragglers(of=fl.cohorts.everyone(), share=1.0)
     rounds = 5
     full = list(fl.simulate(fl.FedProx(0.1), FEDERATION, fl.GD(0.1, 20), W, rounds))[-1]

@@ -156,10 +156,7 @@ def scaffold(fed, w, cohorts: Cohorts, *, lr, option, first_contact, eta_l, step
             else:
                 used = known_to_server = c
             y = gd(fed, k, w, eta_l, steps, extra=lambda v, used=used, c=c: c - used)
-            if option == "I":
-                c_plus = grad(fed, k, w)
-            else:
-                c_plus = used - c + (w - y) / (steps * eta_l)
+            c_plus = grad(fed, k, w) if option == "I" else used - c + (w - y) / (steps * eta_l)
             delta_w[k] = y - w
             delta_c[k] = c_plus - known_to_server
             c_k[k] = c_plus

@@ -62,5 +62,5 @@ def shuffled(key: Key, n: Scalar, capacity: int) -> jax.Array:
     """A random order of 0..n-1 in the first n places of an array of length `capacity`."""
     if capacity == 1:
         return jnp.zeros(1, jnp.int32)
-    places = jax.random.permutation(key, capacity)
-    return places[jnp.argsort(places >= n, stable=True)]
+    rank = jax.random.bits(key, (capacity,), jnp.uint32) >> 1
+    return jnp.argsort(jnp.where(jnp.arange(capacity) < n, rank, jnp.uint32(2**32 - 1)))

@@ -1,0 +1,116 @@
+"""The project's own rules: documentation, layout, and the direction of imports."""
+
+import ast
+import dataclasses
+import inspect
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import fedloom as fl
+from fedloom import cohorts, regularizers, schedules, solvers
+
+ROOT = pathlib.Path(__file__).parent.parent
+MODULES = sorted((ROOT / "fedloom").rglob("*.py"))
+
+
+@pytest.mark.parametrize("name", fl.ALGORITHMS)
+def test_an_algorithms_docstring_has_citation_pseudo_code_and_departures(name):
+    doc = fl.ALGORITHMS[name].__doc__
+    assert re.search(r"arXiv:\d{4}\.\d{5}", doc)
+    assert "<-" in doc
+    assert "Departures:" in doc
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "fedloom/algorithms").glob("[a-z]*.py")), ids=lambda p: p.stem)
+def test_no_algorithm_mentions_data_batches_or_weights(path):
+    """Weights, batches and data are the business of the engine, the solver and the federation."""
+    tree = ast.parse(path.read_text())
+    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    names |= {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    assert not names & {"data", "batch", "batch_size", "weight", "weights", "p", "examples", "objective"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_module_can_be_read_in_one_sitting(path):
+    assert len(path.read_text().splitlines()) <= 330
+
+
+ALLOWED = {  # what each part may import, besides itself
+    "hyperparameters": set(),
+    "problem": set(),
+    "algorithm": {"problem"},
+    "client": {"problem"},
+    "cohorts": {"hyperparameters"},
+    "regularizers": {"hyperparameters", "problem"},
+    "schedules": {"hyperparameters", "problem"},
+    "algorithms": {"algorithm", "hyperparameters", "problem", "regularizers"},
+    "solvers": {"client", "hyperparameters", "problem", "schedules"},
+    "data": {"client", "hyperparameters", "problem"},
+    "engines": {"algorithm", "client", "cohorts", "hyperparameters", "problem"},
+}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    part = path.relative_to(ROOT / "fedloom").parts[0].removesuffix(".py")
+    if part not in ALLOWED:
+        pytest.skip(f"{part} may import anything")
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fedloom."):
+            imported.add(node.module.split(".")[1])
+    assert imported - {part} <= ALLOWED[part]
+
+
+def documented():
+    for module in (cohorts, regularizers, schedules, solvers, fl):
+        for name, value in vars(module).items():
+            if inspect.isclass(value) and value.__module__.startswith("fedloom"):
+                yield pytest.param(value, id=f"{module.__name__}.{name}")
+
+
+@pytest.mark.parametrize("value", list(documented()))
+def test_public_classes_have_a_docstring(value):
+    assert value.__doc__
+    assert not value.__doc__.startswith(value.__name__ + "(")  # what dataclass writes where nobody did
+
+
+@pytest.mark.parametrize("value", [*fl.ALGORITHMS.values(), *solvers.SOLVERS.values()], ids=lambda v: v.__name__)
+def test_every_hyperparameter_has_a_domain_and_a_line_of_help(value):
+    for field in dataclasses.fields(value):
+        assert field.metadata["doc"], field.name
+        assert field.metadata["domain"].words, field.name
+
+
+def test_readme_commands_exist():
+    readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"^make (\w+)", readme, re.MULTILINE)):
+        assert f"\n{target}:" in makefile
+
+
+def python_blocks(path):
+    return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
+def test_documents_run(path):
+    """The blocks of one document are one program."""
+    source = "\n".join(python_blocks(path))
+    if not source:
+        pytest.skip("no code")
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_examples_run(path):
+    done = subprocess.run([sys.executable, path, "--quick"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip()
