@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types format clean
+.PHONY: demo test lint types format docs clean
 
 demo: .venv/installed
 	$(BIN)/python examples/compare.py
@@ -20,6 +20,9 @@ types: .venv/dev
 format: .venv/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: .venv/installed
+	$(BIN)/python docs/algorithms.py
 
 .venv/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -4,7 +4,7 @@ The data are drawn as in the synthetic set of FedProx (Li et al., 2020): each cl
 distribution of inputs, and its own number of examples. The table says what each method needs to come within 0.05 of the
 optimal training loss, which Newton's method finds with all data in one place.
 
-    python examples/compare.py [--quick] [--seed 0]
+    python examples/compare.py [--algorithms fedavg,feddyn] [--rounds 200] [--seed 0]
 """
 
 import argparse
@@ -16,12 +16,13 @@ import numpy as np
 import optax
 
 import fedloom as fl
+from fedloom.hyperparameters import nearest
 
 FEATURES, CLASSES = 20, 5
 TARGET = 0.05  # above the optimal loss
 
 
-def loss(w, rows, key):
+def loss(w: jax.Array, rows: tuple[jax.Array, jax.Array], key: jax.Array | None) -> jax.Array:
     """Cross-entropy of multinomial logistic regression with a small ridge, one number for each row."""
     x, y = rows
     scores = x @ w.reshape(FEATURES, CLASSES)
@@ -76,10 +77,15 @@ HEAD = f"{'algorithm':<13} {'rounds':>7} {'MB':>7} {'gradients':>10}   {'final g
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="a few rounds only, to see that it works")
+    parser.add_argument("--algorithms", default=",".join(METHODS), help="names, separated by commas; default: all")
+    parser.add_argument("--rounds", type=int, default=200, help="rounds for each algorithm")
     parser.add_argument("--seed", type=int, default=0, help="of the data, the cohorts and the minibatches")
     given = parser.parse_args()
-    rounds, chunk = (4, 2) if given.quick else (200, 5)
+    for name in given.algorithms.split(","):
+        if name not in METHODS:
+            parser.error(f"--algorithms: there is no {name!r}.{nearest(name, METHODS)}")
+    if given.rounds < 1:
+        parser.error(f"--rounds must be 1 or more, got {given.rounds}.")
 
     federation, (x, y) = synthetic(seed=given.seed)
     w = jnp.zeros(FEATURES * CLASSES)
@@ -90,16 +96,17 @@ def main() -> None:
     def accuracy(w: jax.Array) -> jax.Array:
         return jnp.mean(jnp.argmax(x @ w.reshape(FEATURES, CLASSES), axis=1) == y)
 
-    print(f"{federation.clients} clients, 10 in a round (fedpd: all), {len(y)} examples, {rounds} rounds")
+    print(f"{federation.clients} clients, 10 in a round (fedpd: all), {len(y)} examples, {given.rounds} rounds")
     print(f"loss {float(f(w)):.3f} at the start, {best:.3f} at the optimum; target {best + TARGET:.3f}\n")
     print(f"{'':<13} {'to reach the target':^26}")
     print(HEAD)
-    for name, (algorithm, solver) in METHODS.items():
+    for name in given.algorithms.split(","):
         start = time.perf_counter()
+        algorithm, solver = METHODS[name]
         cohort = fl.cohorts.everyone() if algorithm.needs_everyone else fl.cohorts.uniform(10)
         reached = "-", "-", "-"
         for record in fl.simulate(
-            algorithm, federation, solver, w, rounds, cohort=cohort, chunk=chunk, seed=given.seed
+            algorithm, federation, solver, w, given.rounds, cohort=cohort, chunk=5, seed=given.seed
         ):
             gap = float(f(record.w)) - best
             c = record.counters

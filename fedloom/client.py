@@ -38,7 +38,7 @@ class Objective(Protocol):
 
 
 class Federation(ABC):
-    """All clients: minimise f(w) = sum_k p_k F_k(w)."""
+    """All clients: minimise f(w) = sum_k p_k F_k(w). Subclasses are pytrees, made with `frozen`."""
 
     weights: Any  # p_k, one for each client, summing to 1
 
@@ -52,16 +52,30 @@ class Federation(ABC):
 
     def loss(self, w: Vector) -> Scalar:
         """f(w)."""
-        losses = jax.lax.map(lambda k: self.objective(k).loss(w), jnp.arange(self.clients))
-        return jnp.asarray(self.weights) @ losses
+        return _population_loss(self, w)
 
     def grad(self, w: Vector) -> Vector:
         """The gradient of f at w."""
+        return _population_grad(self, w)
 
-        def add(total: Vector, k: Any) -> tuple[Vector, None]:
-            return total + jnp.asarray(self.weights)[k] * self.objective(k).grad(w), None
 
-        return jax.lax.scan(add, jnp.zeros_like(w), jnp.arange(self.clients))[0]
+# One client after another, so that memory does not grow with the population; compiled once for each kind of federation.
+
+
+@jax.jit
+def _population_loss(federation: Federation, w: Vector) -> Scalar:
+    losses = jax.lax.map(lambda k: federation.objective(k).loss(w), jnp.arange(federation.clients))
+    return jnp.asarray(federation.weights, losses.dtype) @ losses
+
+
+@jax.jit
+def _population_grad(federation: Federation, w: Vector) -> Vector:
+    p = jnp.asarray(federation.weights, w.dtype)
+
+    def add(total: Vector, k: Any) -> tuple[Vector, None]:
+        return total + p[k] * federation.objective(k).grad(w), None
+
+    return jax.lax.scan(add, jnp.zeros_like(w), jnp.arange(federation.clients))[0]
 
 
 def normalised(weights: Any, clients: int) -> np.ndarray:

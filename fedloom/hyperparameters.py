@@ -114,7 +114,7 @@ def _register(cls: type) -> None:
         return tuple(zip(keys, children, strict=True)), structure
 
     def unflatten(structure: tuple[Any, ...], children: Iterable[Any]) -> Any:
-        value = object.__new__(cls)  # not the constructor: JAX also puts placeholders into trees
+        value: Any = object.__new__(cls)  # not the constructor: JAX also puts placeholders into trees
         for name, child in zip(leaves + compiled_in, (*children, *structure[1:]), strict=True):
             object.__setattr__(value, name, child)
         return value

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from optax import projections
 
-from fedloom.hyperparameters import Domain, finite, frozen, hyper, nonnegative, positive, static
+from fedloom.hyperparameters import Domain, check_fields, finite, frozen, hyper, positive, static
+from fedloom.hyperparameters import nonnegative as not_negative
 from fedloom.problem import Scalar, Vector
 
 
@@ -52,7 +53,7 @@ class none(Regularizer):
 class l1(Regularizer):
     """g(w) = strength * |w|_1."""
 
-    strength: float = hyper(nonnegative, "weight of the penalty", default=0.01)
+    strength: float = hyper(not_negative, "weight of the penalty", default=0.01)
 
     def value(self, w: Vector) -> Scalar:
         return self.strength * jnp.sum(jnp.abs(w))
@@ -71,7 +72,7 @@ _sizes = Domain(
 class l2(Regularizer):
     """g(w) = strength * sum over groups of |w_group|_2; the groups are consecutive, for example one for each tensor."""
 
-    strength: float = hyper(nonnegative, "weight of the penalty", default=0.01)
+    strength: float = hyper(not_negative, "weight of the penalty", default=0.01)
     groups: tuple[int, ...] = static(_sizes, "group sizes, in order; () is one group of everything", default=())
 
     def _norms(self, w: Vector) -> tuple[Vector, np.ndarray]:
@@ -95,7 +96,7 @@ class l2(Regularizer):
 class squared_l2(Regularizer):
     """g(w) = strength/2 * |w|_2^2."""
 
-    strength: float = hyper(nonnegative, "weight of the penalty", default=0.01)
+    strength: float = hyper(not_negative, "weight of the penalty", default=0.01)
 
     def value(self, w: Vector) -> Scalar:
         return self.strength / 2 * jnp.sum(w**2)
@@ -108,8 +109,8 @@ class squared_l2(Regularizer):
 class elastic_net(Regularizer):
     """g(w) = l1 * |w|_1 + l2/2 * |w|_2^2."""
 
-    l1: float = hyper(nonnegative, "weight of the absolute values", default=0.01)
-    l2: float = hyper(nonnegative, "weight of half the squares", default=0.01)
+    l1: float = hyper(not_negative, "weight of the absolute values", default=0.01)
+    l2: float = hyper(not_negative, "weight of half the squares", default=0.01)
 
     def value(self, w: Vector) -> Scalar:
         return self.l1 * jnp.sum(jnp.abs(w)) + self.l2 / 2 * jnp.sum(w**2)
@@ -123,7 +124,7 @@ class elastic_net(Regularizer):
 class l_inf(Regularizer):
     """g(w) = strength * max_j |w_j|."""
 
-    strength: float = hyper(nonnegative, "weight of the penalty", default=0.01)
+    strength: float = hyper(not_negative, "weight of the penalty", default=0.01)
 
     def value(self, w: Vector) -> Scalar:
         return self.strength * jnp.max(jnp.abs(w))
@@ -142,6 +143,12 @@ class box(Regularizer):
     low: float = hyper(finite, "lower bound", default=-1.0)
     high: float = hyper(finite, "upper bound", default=1.0)
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+        bounds = (self.low, self.high)
+        if not any(isinstance(b, jax.core.Tracer) for b in bounds) and np.any(np.asarray(self.low) > self.high):
+            raise ValueError(f"box: low must not be larger than high, got low = {self.low} and high = {self.high}.")
+
     def value(self, w: Vector) -> Scalar:
         return _indicator(jnp.all((w >= self.low) & (w <= self.high)))
 
@@ -150,7 +157,7 @@ class box(Regularizer):
 
 
 @frozen
-class nonnegative_orthant(Regularizer):
+class nonnegative(Regularizer):
     """w_j >= 0."""
 
     def value(self, w: Vector) -> Scalar:
@@ -208,7 +215,7 @@ REGULARIZERS: dict[str, type[Regularizer]] = {
     "elastic-net": elastic_net,
     "l-inf": l_inf,
     "box": box,
-    "nonnegative": nonnegative_orthant,
+    "nonnegative": nonnegative,
     "simplex": simplex,
     "l1-ball": l1_ball,
     "l2-ball": l2_ball,

@@ -12,7 +12,10 @@ FEDERATION = fl.quadratics()
 W = jnp.ones(4)
 
 VALUES = {
-    "unknown algorithm": (lambda: fl.make("fedynn"), r"no algorithm 'fedynn'\. Did you mean 'feddyn'\? Known: adaalter"),
+    "unknown algorithm": (
+        lambda: fl.make("fedynn"),
+        r"no algorithm 'fedynn'\. Did you mean 'feddyn'\? Known: adaalter",
+    ),
     "nothing near": (lambda: fl.make("zzz"), r"no algorithm 'zzz'\. Known: adaalter, .*scaffold"),
     "unknown hyperparameter": (lambda: fl.make("feddyn", alfa=1.0), r"feddyn has no .*'alfa'\. Did you mean 'alpha'"),
     "negative step": (lambda: fl.FedAvg(lr=-1.0), "FedAvg: lr must be a positive number, got -1.0"),
@@ -55,6 +58,7 @@ RUNS = {
         {"algorithm": fl.FedPD(), "cohort": cohorts.uniform(3)},
         r"FedPD needs every client in every round, but the cohort is uniform\(m=3\); use cohort=everyone\(\)",
     ),
+    "cannot drop": ({"algorithm": fl.FedPD(), "on_nonfinite": "drop"}, "FedPD needs every .* so none can be dropped"),
     "unknown client": ({"cohort": cohorts.scheduled([[0], [9]])}, r"trace\[1\] names client 9, but clients are 0 to 6"),
     "short trace": ({"cohort": cohorts.scheduled([[0], [1]])}, "trace has 2 rounds, but round 2"),
     "scaffold with momentum": (
@@ -93,7 +97,10 @@ def test_runs_are_refused_when_called_not_when_iterated(engine, arguments, sente
 
 
 TYPES = {
-    "algorithm by name": ({"algorithm": "fedavg"}, r"algorithm must be a value such as FedAvg\(\) or make\(\"fedavg\"\)"),
+    "algorithm by name": (
+        {"algorithm": "fedavg"},
+        r"algorithm must be a value such as FedAvg\(\) or make\(\"fedavg\"\)",
+    ),
     "algorithm as class": ({"algorithm": fl.FedAvg}, "algorithm must be a value"),
     "solver": ({"solver": optax.adam(0.1)}, "solver must be a value such as SGD"),
     "cohort": ({"cohort": 10}, r"cohort must be a value such as uniform\(10\), got 10"),

@@ -408,6 +408,25 @@ def test_divergence_is_an_error_not_a_model():
         list(fl.simulate(fl.FedAvg(), FEDERATION, fl.GD(100.0, 50), W, 20))
 
 
+@pytest.mark.parametrize("engine", [fl.simulate, fl.reference])
+def test_a_server_that_overflows_is_named(engine):
+    """All replies are finite, the server's own arithmetic is not."""
+    run = engine(fl.FedAvg(lr=1e308), FEDERATION, fl.GD(1.0, 1), 1e3 * W, 1)
+    with pytest.raises(fl.NonFiniteUpdate, match=r"server's state .* round 0 .*'train'"):
+        list(run)
+
+
+def test_an_error_while_compiling_names_the_exchange():
+    @frozen
+    class Broken(fl.FedAvg):
+        def local(self, w, memory, client):
+            raise ZeroDivisionError("oops")
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(fl.simulate(Broken(), FEDERATION, fl.GD(), W, 1))
+    assert "Exchange 'train' of" in caught.value.__notes__[0]
+
+
 def test_an_error_inside_a_client_is_named():
     @frozen
     class Broken(fl.FedAvg):

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib.util
 import inspect
 import pathlib
 import re
@@ -109,8 +110,51 @@ def test_documents_run(path):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
-def test_examples_run(path):
-    done = subprocess.run([sys.executable, path, "--quick"], capture_output=True, text=True, cwd=ROOT)
+def compare(*arguments):
+    command = [sys.executable, ROOT / "examples/compare.py", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+def test_the_comparison_prints_a_table():
+    done = compare("--algorithms", "fedsgd,scaffold", "--rounds", "60")
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.strip()
+    row = next(line for line in done.stdout.splitlines() if line.startswith("scaffold")).split()
+    rounds, gap = int(row[1]), float(row[4])
+    assert rounds <= 60
+    assert gap <= 0.05
+
+
+def test_the_comparison_covers_the_registry():
+    source = (ROOT / "examples/compare.py").read_text()
+    for name in fl.ALGORITHMS:
+        assert f'"{name}": (' in source
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--algorithms", "fedavg,fedynn"], "there is no 'fedynn'. Did you mean 'feddyn'?"),
+        (["--rounds", "0"], "--rounds must be 1 or more, got 0"),
+    ],
+    ids=["name", "rounds"],
+)
+def test_the_comparison_refuses_bad_input(arguments, sentence):
+    done = compare(*arguments)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_the_page_of_algorithms_is_up_to_date():
+    spec = importlib.util.spec_from_file_location("algorithms_page", ROOT / "docs/algorithms.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (ROOT / "docs/algorithms.md").read_text() == module.page(), "run make docs"
+
+
+def test_the_readme_lists_what_there_is():
+    readme = (ROOT / "README.md").read_text()
+    rules = [n for n, v in vars(cohorts).items() if inspect.isclass(v) and issubclass(v, cohorts.CohortRule)]
+    for name in (*fl.ALGORITHMS, *(v.__name__ for v in solvers.SOLVERS.values()), *rules):
+        assert f"`{name}`" in readme or name == "CohortRule", name
+    for name in regularizers.REGULARIZERS:
+        assert f"`{name.replace('-', '_')}`" in readme, name

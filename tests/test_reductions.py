@@ -121,6 +121,17 @@ def test_feddane_with_identical_clients_is_a_proximal_step():
     np.testing.assert_allclose(models(fl.FedDANE(mu), EXACT, None, 5, one), want, rtol=0, atol=1e-10)
 
 
+def test_feddane_with_everyone_is_dane():
+    """On quadratics DANE has a closed form: w+ = w - sum_k p_k (A_k + mu I)^{-1} grad f(w)."""
+    a, p, mu = np.asarray(FEDERATION.hessians), FEDERATION.weights, 0.7
+    w, want = np.asarray(W), []
+    for _ in range(12):
+        g = np.asarray(FEDERATION.grad(jnp.asarray(w)))
+        w = w - sum(p[k] * np.linalg.solve(a[k] + mu * np.eye(4), g) for k in range(len(p)))
+        want.append(w)
+    np.testing.assert_allclose(models(fl.FedDANE(mu), EXACT), want, rtol=0, atol=1e-10)
+
+
 def test_feddr_with_one_client_is_the_relaxed_proximal_point_method():
     """One client, g = 0: w = 2x - y, so y+ = y + alpha (x - y) and x = prox(y)."""
     one = fl.quadratics(clients=1, dimension=4, seed=4)

@@ -25,6 +25,7 @@ from fedloom.engines.run import (
     not_finite,
     prepare,
     server_key,
+    server_not_finite,
 )
 from fedloom.hyperparameters import for_client
 from fedloom.problem import Vector
@@ -80,6 +81,8 @@ def _round(run: Run, t: int, record: Record) -> Record:
                 raise not_finite(t, k, exchange.name)
         if replies:
             server = _receive(run, exchange, server, replies, draws[e], server_key(key))
+            if not all_finite(server):
+                raise server_not_finite(t, exchange.name)
             clients.update(states)  # committed if and only if the reply is counted
         totals = Counters(
             rounds=totals.rounds,

@@ -110,6 +110,8 @@ def prepare(
             f"{who} needs every client in every round, but the cohort is {cohort!r}; "
             "use cohort=everyone(), or a method that allows partial participation."
         )
+    if algorithm.needs_everyone and on_nonfinite == "drop":
+        raise ValueError(f"{who} needs every client in every round, so none can be dropped; use on_nonfinite='raise'.")
     needed = algorithm.needs | _work_needed(cohort)
     if missing := needed - solver.offers:
         raise ValueError(
@@ -195,4 +197,11 @@ def not_finite(t: int, client: int, exchange: str) -> NonFiniteUpdate:
     return NonFiniteUpdate(
         f"Client {client} returned NaN or infinity in round {t} (from 0), exchange {exchange!r}. "
         "Lower the step sizes, or leave such clients out with on_nonfinite='drop'."
+    )
+
+
+def server_not_finite(t: int, exchange: str) -> NonFiniteUpdate:
+    return NonFiniteUpdate(
+        f"The server's state has NaN or infinity after round {t} (from 0), exchange {exchange!r}, although all replies "
+        "were finite. Lower the server's step size."
     )

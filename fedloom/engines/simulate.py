@@ -27,6 +27,7 @@ from fedloom.engines.run import (
     not_finite,
     prepare,
     server_key,
+    server_not_finite,
 )
 from fedloom.engines.table import Table
 from fedloom.hyperparameters import for_client
@@ -83,6 +84,7 @@ class Trip(NamedTuple):
 class Outcome(NamedTuple):
     """What the host wants to know about each lane of one exchange."""
 
+    server_finite: Any  # one value, the same for all lanes
     finite: Any
     gradients: Any
     residual: Any
@@ -173,6 +175,7 @@ def _rounds(
 def _blank_outcome(trip: Trip) -> Outcome:
     shape = trip.ids.shape
     return Outcome(
+        server_finite=jnp.ones(shape, bool),
         finite=jnp.ones(shape, bool),
         gradients=jnp.zeros(shape, jnp.int32),
         residual=jnp.full(shape, -jnp.inf),
@@ -219,7 +222,7 @@ def _exchange(
     # Committed if and only if the reply is counted: other lanes point beyond the table, where writes are dropped.
     slots = jnp.where(counted, trip.slots, np.iinfo(np.int32).max)
     rows = jax.tree.map(lambda r, x: r.at[slots].set(x, mode="drop"), rows, memories)
-    return server, rows, Outcome(finite, meters.gradients, meters.residual, meters.unsolved)
+    return server, rows, Outcome(all_finite(server), finite, meters.gradients, meters.residual, meters.unsolved)
 
 
 def _local(
@@ -235,7 +238,12 @@ def _local(
     t: Any,
 ) -> tuple[Any, Any, Meter]:
     client = LocalClient(federation.objective(k), solver, client_key(key, k), coin_key(key), t, work)
-    reply, memory = for_client(algorithm, k).exchanges[e].local(message, memory, client)
+    exchange = for_client(algorithm, k).exchanges[e]
+    try:
+        reply, memory = exchange.local(message, memory, client)
+    except Exception as error:
+        error.add_note(f"Exchange {exchange.name!r} of {algorithm!r}; fedloom.reference runs it with concrete values.")
+        raise
     return reply, memory, client.meter
 
 
@@ -274,6 +282,8 @@ def _after(
                 if not run.drop:
                     raise not_finite(t + i, k, name)
                 dropped.append((t + i, k, name))
+            if not lanes.server_finite.all():
+                raise server_not_finite(t + i, name)
             worst = float(np.max(lanes.residual))
             if worst > -np.inf:
                 residual = worst if residual is None else max(residual, worst)

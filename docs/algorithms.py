@@ -1,0 +1,34 @@
+"""Writes docs/algorithms.md from the registry: `make docs`."""
+
+import dataclasses
+import pathlib
+import sys
+
+import fedloom as fl
+
+
+def page() -> str:
+    lines = [
+        "# Algorithms",
+        "",
+        "This page is written by `make docs` from the registry. `fedloom.make(name, ...)` makes an algorithm by name.",
+        "",
+        "| name | class | reaches the optimum | partial participation | state of a client |",
+        "|---|---|---|---|---|",
+    ]
+    for name, cls in fl.ALGORITHMS.items():
+        stateful = "yes" if cls.init_client is not fl.Algorithm.init_client else "none"
+        limit = "yes" if cls.exact else "up to O(client step)"
+        partial = "no" if cls.needs_everyone else "yes"
+        lines.append(f"| [`{name}`](#{name}) | `{cls.__name__}` | {limit} | {partial} | {stateful} |")
+    for name, cls in fl.ALGORITHMS.items():
+        lines += ["", f"## {name}", "", "| hyperparameter | default | must be | |", "|---|---|---|---|"]
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            default = "`optax.sgd(1.0)`" if field.name == "optimizer" else f"`{field.default!r}`"
+            lines.append(f"| `{field.name}` | {default} | {field.metadata['domain'].words} | {field.metadata['doc']} |")
+        lines += ["", "```text", (sys.modules[cls.__module__].__doc__ or "").strip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    pathlib.Path(__file__).with_suffix(".md").write_text(page())
