@@ -174,6 +174,14 @@ def test_by_weight_never_draws_a_client_without_weight():
     seen = set(np.concatenate([d.ids for d in draws(by_weight(3), p, 200)]))
     assert seen == {1, 3}
 
+    class Extreme:
+        """The smallest and the largest number that a generator gives, which no seed is likely to find."""
+
+        def random(self, size):
+            return np.array([0.0, np.nextafter(1.0, 0.0)])[:size]
+
+    np.testing.assert_array_equal(by_weight(2).over(p)(Extreme(), 0).ids, [1, 3])
+
 
 @pytest.mark.parametrize(("n", "q"), [(3, 0.3), (3, 0.9), (4, 0.05), (1, 0.2)])
 def test_bernoulli_has_the_exact_distribution_given_that_somebody_comes(n, q):

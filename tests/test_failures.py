@@ -1,0 +1,104 @@
+"""A client that fails is named, and never poisons the model."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedloom as fl
+from fedloom import cohorts
+from fedloom.hyperparameters import frozen
+from fedloom.testing import imbalance, relative_difference
+from tests.federations import FEDERATION, W, bits, least_squares
+
+
+@frozen
+class Poison(fl.FedDR):
+    """Client 4 returns NaN from round 1 on."""
+
+    def local(self, w, k, client):
+        reply, memory = super().local(w, k, client)
+        bad = (client.t >= 1) & jnp.all(client.objective.center == FEDERATION.centers[4])
+        return jnp.where(bad, jnp.nan, reply), memory
+
+
+@pytest.mark.parametrize("engine", [fl.simulate, fl.reference])
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_a_nan_is_named(engine, chunk):
+    more = {"chunk": chunk} if engine is fl.simulate else {}
+    run = engine(Poison(2.0), FEDERATION, fl.Exact(), W, 3, **more)
+    with pytest.raises(fl.NonFiniteUpdate, match=r"Client 4 .* round 1 .*'train'.*drop"):
+        list(run)
+
+
+def test_a_dropped_client_leaves_no_trace():
+    """Its reply is not counted, its memory not committed: the invariant holds, as if it had not been in the cohort."""
+    trace = [[1, 4], [1, 4, 5], [2, 4], [4, 6]]
+    without = [[1, 4], [1, 5], [2], [6]]
+    kept = [r for r in fl.simulate(fl.FedDR(2.0), FEDERATION, fl.Exact(), W, 4, cohort=cohorts.scheduled(without))]
+    for engine in (fl.simulate, fl.reference):
+        run = engine(Poison(2.0), FEDERATION, fl.Exact(), W, 4, cohort=cohorts.scheduled(trace), on_nonfinite="drop")
+        for record, twin in zip(run, kept, strict=True):
+            assert relative_difference(record.server, twin.server) < 1e-12
+            assert imbalance(record, fl.FedDR(2.0), FEDERATION, W) < 1e-12
+            assert record.dropped == (() if record.round == 1 else ((record.round - 1, 4, "train"),))
+
+
+def test_a_round_in_which_nobody_counts_changes_nothing():
+    for engine in (fl.simulate, fl.reference):
+        rule = cohorts.scheduled([[4], [4]])
+        first, second = engine(Poison(2.0), FEDERATION, fl.Exact(), W, 2, cohort=rule, on_nonfinite="drop")
+        assert bits(first.server) == bits(second.server)
+        assert np.isfinite(second.w).all()
+
+
+def test_divergence_is_an_error_not_a_model():
+    with pytest.raises(fl.NonFiniteUpdate, match="Lower the step sizes"):
+        list(fl.simulate(fl.FedAvg(), FEDERATION, fl.GD(100.0, 50), W, 20))
+
+
+@pytest.mark.parametrize("engine", [fl.simulate, fl.reference])
+def test_a_server_that_overflows_is_named(engine):
+    """All replies are finite, the server's own arithmetic is not."""
+    run = engine(fl.FedAvg(lr=1e308), FEDERATION, fl.GD(1.0, 1), 1e3 * W, 1)
+    with pytest.raises(fl.NonFiniteUpdate, match=r"server's state .* round 0 .*'train'"):
+        list(run)
+
+
+def test_an_error_while_compiling_names_the_exchange():
+    @frozen
+    class Broken(fl.FedAvg):
+        def local(self, w, memory, client):
+            raise ZeroDivisionError("oops")
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(fl.simulate(Broken(), FEDERATION, fl.GD(), W, 1))
+    assert "Exchange 'train' of" in caught.value.__notes__[0]
+
+
+def test_an_error_inside_a_client_is_named():
+    @frozen
+    class Broken(fl.FedAvg):
+        def local(self, w, memory, client):
+            if client.t == 1:
+                raise ZeroDivisionError("oops")
+            return super().local(w, memory, client)
+
+    run = fl.reference(Broken(), FEDERATION, fl.GD(), W, 3, cohort=cohorts.scheduled([[0], [3, 5], [1]]))
+    with pytest.raises(fl.ClientError, match=r"Client 3, round 1 .*'train': ZeroDivisionError: oops") as caught:
+        list(run)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_the_reference_engine_is_ordinary_python():
+    """Values are concrete inside `local` and inside the solver: print and breakpoints work."""
+    seen = []
+
+    @frozen
+    class Curious(fl.FedAvg):
+        def local(self, w, memory, client):
+            dw, memory = super().local(w, memory, client)
+            seen.append(float(dw[0]))
+            return dw, memory
+
+    list(fl.reference(Curious(), least_squares(), fl.SGD(0.1, batch_size=4), W, 1))
+    assert len(seen) == 5
