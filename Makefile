@@ -36,4 +36,4 @@ docs: .venv/installed
 	@touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .jax_cache

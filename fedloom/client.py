@@ -79,7 +79,7 @@ def _population_grad(federation: Federation, w: Vector) -> Vector:
 
 
 def normalised(weights: Any, clients: int) -> np.ndarray:
-    """Population weights p_k: positive, one for each client, summing to 1."""
+    """Population weights p_k: not negative, one for each client, summing to 1."""
     p = np.asarray(weights, dtype=float)
     if p.shape != (clients,):
         raise ValueError(f"weights must have one entry for each of {clients} clients, got shape {p.shape}.")
@@ -99,6 +99,11 @@ class Solver(ABC):
     @abstractmethod
     def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
         """Minimise `problem` in round t, doing the fraction `work` in (0, 1] of the usual local work."""
+
+
+def portion(work: Scalar, whole: int) -> jax.Array:
+    """The part `work` in (0, 1] of `whole` epochs or steps: a whole number, rounded up, at least 1."""
+    return jnp.maximum(jnp.ceil(work * whole - 1e-4), 1).astype(jnp.int32)  # 0.07 * 100 is a little more than 7
 
 
 class Meter(NamedTuple):

@@ -171,9 +171,11 @@ class scheduled(CohortRule):
             raise ValueError("scheduled: trace must have at least one round.")
         draws = []
         for t, members in enumerate(self.trace):
-            ids, times = np.unique(np.asarray(members, dtype=int), return_counts=True)
-            if len(ids) == 0:
+            if len(members) == 0:
                 raise ValueError(f"scheduled: trace[{t}] is empty; every round needs a client.")
+            ids, times = np.unique(np.asarray(members), return_counts=True)
+            if not np.issubdtype(ids.dtype, np.integer):
+                raise ValueError(f"scheduled: trace[{t}] must list clients by their whole numbers, got {members!r}.")
             if ids[0] < 0 or ids[-1] >= len(p):
                 bad = ids[0] if ids[0] < 0 else ids[-1]
                 raise ValueError(f"scheduled: trace[{t}] names client {bad}, but clients are 0 to {len(p) - 1}.")
@@ -213,9 +215,10 @@ class stragglers(CohortRule):
 
         def draw(rng: Rng, t: int) -> Draw:
             cohort = inner(rng, t)
-            slow = rng.permutation(len(cohort.ids))[: round(self.share * len(cohort.ids))]
+            m = len(cohort.ids)
+            slow = rng.permutation(m)[: m - round(m * (1 - self.share))]  # FedProx rounds the number of fast ones
             if self.drop:
-                keep = np.setdiff1d(np.arange(len(cohort.ids)), slow[: len(cohort.ids) - 1])
+                keep = np.setdiff1d(np.arange(m), slow[: m - 1])
                 return Draw(cohort.ids[keep], cohort.weight[keep], cohort.work[keep])
             work = cohort.work.copy()
             work[slow] *= 1 - rng.random(len(slow))

@@ -27,6 +27,8 @@ class Domain(NamedTuple):
 
 def _number(test: Callable[[Any], Any]) -> Callable[[Any], bool]:
     def holds(value: Any) -> bool:
+        if isinstance(value, bool):
+            return False
         try:
             return bool(np.all(np.isfinite(value) & test(np.asarray(value))))
         except TypeError:
@@ -35,11 +37,15 @@ def _number(test: Callable[[Any], Any]) -> Callable[[Any], bool]:
     return holds
 
 
+def _whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
+
+
 positive = Domain("a positive number", _number(lambda v: v > 0))
 nonnegative = Domain("a number that is not negative", _number(lambda v: v >= 0))
 finite = Domain("a finite number", _number(lambda v: v == v))
 probability = Domain("a number in [0, 1)", _number(lambda v: (v >= 0) & (v < 1)))
-count = Domain("a whole number, 1 or more", lambda v: isinstance(v, int | np.integer) and v >= 1)
+count = Domain("a whole number, 1 or more", _whole)
 optax_optimizer = Domain(
     "an optax optimizer such as optax.adam(1e-3)",
     lambda v: isinstance(v, optax.GradientTransformation),

@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from optax import projections
 
 from fedloom.hyperparameters import Domain, check_fields, finite, frozen, hyper, positive, static
 from fedloom.hyperparameters import nonnegative as not_negative
@@ -34,8 +33,24 @@ def _indicator(inside: Any) -> Scalar:
 
 
 def _tolerance(w: Vector) -> float:
-    """Rounding room when asking whether a projected point satisfies its constraint."""
-    return 100 * float(jnp.finfo(w.dtype).eps)  # type: ignore[no-untyped-call]
+    """Relative rounding room when asking whether a projected point satisfies its constraint."""
+    return float(jnp.finfo(w.dtype).eps) ** 0.5  # type: ignore[no-untyped-call]
+
+
+def _onto_simplex(v: Vector, scale: Scalar) -> Vector:
+    """The nearest point with nonnegative coordinates that add up to scale: max(v - theta, 0) for the right theta.
+
+    optax.projections has it too, but fails on float32 models where float64 is enabled.
+    """
+    u = jnp.sort(v, descending=True)
+    theta = (jnp.cumsum(u) - scale) / jnp.arange(1, v.size + 1, dtype=v.dtype)
+    last = jnp.sum(u > theta) - 1  # the coordinates that stay positive are the largest ones
+    return jnp.maximum(v - theta[last], 0)
+
+
+def _onto_l1_ball(v: Vector, radius: Scalar) -> Vector:
+    inside = jnp.sum(jnp.abs(v)) <= radius
+    return jnp.where(inside, v, jnp.sign(v) * _onto_simplex(jnp.abs(v), radius))
 
 
 @frozen
@@ -133,7 +148,7 @@ class l_inf(Regularizer):
         # Moreau: what the prox removes is the projection onto the ball of the dual norm.
         radius = jnp.asarray(step * self.strength, v.dtype)
         safe = jnp.where(radius > 0, radius, 1)
-        return jnp.where(radius > 0, v - projections.projection_l1_ball(v, safe), v)
+        return jnp.where(radius > 0, v - _onto_l1_ball(v, safe), v)
 
 
 @frozen
@@ -175,10 +190,10 @@ class simplex(Regularizer):
 
     def value(self, w: Vector) -> Scalar:
         off = jnp.abs(jnp.sum(w) - self.scale)
-        return _indicator(jnp.all(w >= 0) & (off <= _tolerance(w) * w.size * self.scale))
+        return _indicator(jnp.all(w >= 0) & (off <= _tolerance(w) * self.scale))
 
     def prox(self, v: Vector, step: Scalar) -> Vector:
-        return projections.projection_simplex(v, self.scale)
+        return _onto_simplex(v, self.scale)
 
 
 @frozen
@@ -188,10 +203,10 @@ class l1_ball(Regularizer):
     radius: float = hyper(positive, "radius of the ball", default=1.0)
 
     def value(self, w: Vector) -> Scalar:
-        return _indicator(jnp.sum(jnp.abs(w)) <= self.radius * (1 + _tolerance(w) * w.size))
+        return _indicator(jnp.sum(jnp.abs(w)) <= self.radius * (1 + _tolerance(w)))
 
     def prox(self, v: Vector, step: Scalar) -> Vector:
-        return projections.projection_l1_ball(v, self.radius)
+        return _onto_l1_ball(v, self.radius)
 
 
 @frozen

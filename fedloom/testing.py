@@ -125,9 +125,14 @@ class _Case:
 
     def __init__(self, algorithm: Algorithm, solver: Solver, rounds: int):
         self.algorithm, self.solver, self.rounds = algorithm, solver, rounds
-        self.federation = quadratics(clients=7, dimension=4, seed=3)
+        self.quadratics = quadratics(clients=7, dimension=4, seed=3)
+        self.traces = _Traces([0])
+        self.federation = self.counted(self.quadratics)
         self.w = np.array([2.0, -1.0, 0.5, 3.0])
         self.partial: CohortRule = everyone() if algorithm.needs_everyone else uniform(3)
+
+    def counted(self, federation: Quadratics) -> _Counting:
+        return _Counting(federation, federation.weights, self.traces)
 
     def require(self, holds: bool, check: str, sentence: str) -> None:
         if not holds:
@@ -144,7 +149,7 @@ class _Case:
             raise AssertionError(f"{self.algorithm!r} with {solver!r} fails 'optimum': it diverges. {error}") from error
 
     def error(self, record: Record) -> float:
-        return float(np.linalg.norm(np.asarray(record.w) - self.federation.optimum()))
+        return float(np.linalg.norm(np.asarray(record.w) - self.quadratics.optimum()))
 
     def has_invariant(self) -> bool:
         server = self.algorithm.init(jnp.asarray(self.w))
@@ -153,7 +158,7 @@ class _Case:
     def structure(self) -> str:
         for dtype in (jnp.float32, jnp.float64):
             w = jnp.asarray(self.w, dtype)
-            federation = jax.tree.map(lambda x, d=dtype: jnp.asarray(x, d), self.federation)
+            federation = jax.tree.map(lambda x, d=dtype: jnp.asarray(x, d), self.quadratics)
             server, memory = self.algorithm.init(w), self.algorithm.init_client(w)
             model = getattr(server, "w", None)
             self.require(
@@ -197,9 +202,9 @@ class _Case:
         return f"{error:.1e} from the optimum with {self.partial}"
 
     def fixed_point(self) -> str:
-        w = jnp.asarray(self.federation.optimum())
+        w = jnp.asarray(self.quadratics.optimum())
         memories = {
-            k: self.algorithm.exact_memory(w, self.federation.objective(k).grad(w))
+            k: self.algorithm.exact_memory(w, self.quadratics.objective(k).grad(w))
             for k in range(self.federation.clients)
         }
         start = Record(round=1, server=self.algorithm.init(w), clients=memories)
@@ -219,7 +224,7 @@ class _Case:
     def renumbering(self) -> str:
         n = self.federation.clients
         new = np.random.default_rng(5).permutation(n)  # client k becomes new[k]
-        renumbered = jax.tree.map(lambda x: np.asarray(x)[np.argsort(new)], self.federation)
+        renumbered = self.counted(jax.tree.map(lambda x: np.asarray(x)[np.argsort(new)], self.quadratics))
         trace = [list(range(n))] * 8 if self.algorithm.needs_everyone else _trace(8, n)
         moved = [[int(new[k]) for k in members] for members in trace]
         cohort, other = (
@@ -232,13 +237,10 @@ class _Case:
         return f"changes {off:.1e}"
 
     def compilation(self) -> str:
-        traces = _Traces([0])
-        counting = _Counting(self.federation, self.federation.weights, traces)
-
         def counts(algorithm: Algorithm) -> list[int]:
-            before = traces[0]
-            run = simulate(algorithm, counting, self.solver, self.w, 4, cohort=self.partial)
-            return [traces[0] - before for _ in run]
+            before = self.traces[0]
+            run = simulate(algorithm, self.federation, self.solver, self.w, 4, cohort=self.partial)
+            return [self.traces[0] - before for _ in run]
 
         first = counts(self.algorithm)
         self.require(first[-1] == first[0], "compilation", f"later rounds compile again: traces {first}.")
@@ -271,7 +273,7 @@ class _Case:
         n = self.federation.clients
         trace = [list(range(n))] * 20 if self.algorithm.needs_everyone else _trace(20, n)
         cohort = everyone() if self.algorithm.needs_everyone else scheduled(trace)
-        expected = oracle(self.federation, self.w.copy(), trace)
+        expected = oracle(self.quadratics, self.w.copy(), trace)
         run = simulate(self.algorithm, self.federation, self.solver, self.w, 20, cohort=cohort)
         worst = 0.0
         for record, w in zip(run, expected, strict=True):
@@ -282,9 +284,9 @@ class _Case:
 
 
 def _trace(rounds: int, clients: int) -> list[list[int]]:
-    """Cohorts of 3 that change from round to round, alternately in increasing and in decreasing order."""
+    """Cohorts of 1 to 3 clients, alternately in increasing and in decreasing order."""
     rng = np.random.default_rng(7)
-    draws = [sorted(rng.choice(clients, 3, replace=False).tolist()) for _ in range(rounds)]
+    draws = [sorted(rng.choice(clients, 3 - t % 3, replace=False).tolist()) for t in range(rounds)]
     return [d[::-1] if t % 2 else d for t, d in enumerate(draws)]
 
 

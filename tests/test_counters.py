@@ -74,18 +74,18 @@ def test_by_weight_takes_the_plain_mean():
 
 
 def test_gradient_counts_are_exact():
-    """Sizes 3, 25, 1, 12, 7: an epoch costs 48 example gradients; FedDANE adds two full passes."""
+    """Sizes 3, 9, 1, 6, 5: an epoch costs 24 example gradients; FedDANE adds two full passes."""
     federation = least_squares()
 
     def spent(algorithm, solver):
         return last(fl.simulate, algorithm, federation, solver, W, 1).counters.gradients
 
-    assert spent(fl.FedAvg(), fl.SGD(0.1, batch_size=4, epochs=3)) == 3 * 48
-    assert spent(fl.FedAvg(), fl.GD(0.1, 5)) == 5 * 48
-    assert spent(fl.FedDANE(), fl.SGD(0.1, batch_size=4)) == 3 * 48
-    assert spent(fl.Scaffold(option="I"), fl.SGD(0.1, batch_size=4)) == 2 * 48
-    # drop_last: 25 -> 24, 7 -> 4; clients smaller than a batch keep theirs
-    assert spent(fl.FedAvg(), fl.SGD(0.1, batch_size=4, drop_last=True)) == 3 + 24 + 1 + 12 + 4
+    assert spent(fl.FedAvg(), fl.SGD(0.1, batch_size=4, epochs=3)) == 3 * 24
+    assert spent(fl.FedAvg(), fl.GD(0.1, 5)) == 5 * 24
+    assert spent(fl.FedDANE(), fl.GD(0.1, 5)) == 7 * 24
+    assert spent(fl.Scaffold(option="I"), fl.GD(0.1, 5)) == 6 * 24
+    # drop_last: 9 -> 8, 6 -> 4, 5 -> 4; clients smaller than a batch keep theirs
+    assert spent(fl.FedAvg(), fl.SGD(0.1, batch_size=4, drop_last=True)) == 3 + 8 + 1 + 4 + 4
 
 
 def test_residual_and_unsolved_are_reported():

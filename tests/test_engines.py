@@ -71,7 +71,7 @@ MINIBATCH = {
 def test_engines_agree_on_minibatches_of_ragged_clients(algorithm, solver):
     federation = least_squares()
     rule = cohorts.everyone() if algorithm.needs_everyone else cohorts.uniform(3)
-    args = (algorithm, federation, solver, W, 3)
+    args = (algorithm, federation, solver, W, 2)
     fast, slow = (last(engine, *args, cohort=rule, seed=1) for engine in (fl.simulate, fl.reference))
     assert relative_difference(fast.server, slow.server) < 1e-12
     assert fast.counters == slow.counters
@@ -80,8 +80,14 @@ def test_engines_agree_on_minibatches_of_ragged_clients(algorithm, solver):
         assert abs(fast.residual - slow.residual) < 1e-12
 
 
-@pytest.mark.parametrize("rule", [cohorts.uniform(3), cohorts.bernoulli(0.4)], ids=["uniform", "bernoulli"])
-@pytest.mark.parametrize("algorithm", [fl.Scaffold(), fl.FedAdam()], ids=["scaffold", "fedadam"])
+@pytest.mark.parametrize(
+    ("algorithm", "rule"),
+    [
+        (fl.Scaffold(), cohorts.bernoulli(0.4)),
+        (fl.FedAdam(), cohorts.uniform(3)),
+    ],
+    ids=["scaffold", "fedadam"],
+)
 def test_same_seed_same_bits_however_rounds_are_chunked(algorithm, rule):
     args = (algorithm, least_squares(), fl.SGD(0.1, batch_size=4), W, 12)
 
@@ -91,7 +97,7 @@ def test_same_seed_same_bits_however_rounds_are_chunked(algorithm, rule):
 
     once = run(1)
     assert run(1) == once
-    for chunk in (3, 5, 12):
+    for chunk in (5, 12):
         assert run(chunk) == once
     assert run(1, seed=4) != once
 
@@ -99,9 +105,9 @@ def test_same_seed_same_bits_however_rounds_are_chunked(algorithm, rule):
 def test_float32_gives_the_same_bits_too():
     with jax.enable_x64(False):
         args = (fl.Scaffold(), least_squares(), fl.SGD(0.1, batch_size=4), np.asarray(W, np.float32), 8)
-        runs = [last(fl.simulate, *args, cohort=cohorts.uniform(3), chunk=c) for c in (1, 4, 8)]
+        runs = [last(fl.simulate, *args, cohort=cohorts.uniform(3), chunk=c) for c in (1, 8)]
     assert runs[0].w.dtype == np.float32
-    assert bits(runs[0].server) == bits(runs[1].server) == bits(runs[2].server)
+    assert bits(runs[0].server) == bits(runs[1].server)
 
 
 def test_chunked_records():
@@ -143,21 +149,21 @@ def test_more_clients_than_lanes():
 @pytest.mark.parametrize("engine", [fl.simulate, fl.reference])
 def test_a_resumed_run_is_bit_identical(engine):
     args = (fl.FedDR(2.0), least_squares(), fl.SGD(0.1, batch_size=4), W)
-    whole = last(engine, *args, 6, cohort=cohorts.uniform(3))
-    half = last(engine, *args, 3, cohort=cohorts.uniform(3))
-    resumed = last(engine, *args, 6, cohort=cohorts.uniform(3), resume=half)
+    whole = last(engine, *args, 4, cohort=cohorts.uniform(3))
+    half = last(engine, *args, 2, cohort=cohorts.uniform(3))
+    resumed = last(engine, *args, 4, cohort=cohorts.uniform(3), resume=half)
     assert bits(resumed.server) == bits(whole.server)
     assert {k: bits(v) for k, v in resumed.clients.items()} == {k: bits(v) for k, v in whole.clients.items()}
     assert resumed.counters == whole.counters
-    again = last(engine, *args, 6, cohort=cohorts.uniform(3), resume=half)  # resuming did not use up the record
+    again = last(engine, *args, 4, cohort=cohorts.uniform(3), resume=half)  # resuming did not use up the record
     assert bits(again.server) == bits(whole.server)
 
 
 def test_a_run_can_change_engines():
     args = (fl.Scaffold(), least_squares(), fl.SGD(0.1, batch_size=4), W)
-    whole = last(fl.simulate, *args, 6, cohort=cohorts.uniform(3))
-    half = last(fl.reference, *args, 3, cohort=cohorts.uniform(3))
-    other = last(fl.simulate, *args, 6, cohort=cohorts.uniform(3), resume=half)
+    whole = last(fl.simulate, *args, 4, cohort=cohorts.uniform(3))
+    half = last(fl.reference, *args, 2, cohort=cohorts.uniform(3))
+    other = last(fl.simulate, *args, 4, cohort=cohorts.uniform(3), resume=half)
     assert relative_difference(other.server, whole.server) < 1e-12
 
 
@@ -180,7 +186,7 @@ def test_randomness_belongs_to_the_client_not_to_its_place():
 
         def local(self, w, memory, client):
             dw, memory = super().local(w, memory, client)
-            return dw * (client.objective.size == 12), memory
+            return dw * (client.objective.size == 6), memory
 
     alone = last(fl.simulate, *args, cohort=cohorts.scheduled([[3]])).w - W
     federation = least_squares()

@@ -4,15 +4,18 @@ import ast
 import dataclasses
 import importlib.util
 import inspect
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
+import jax
 import pytest
 
 import fedloom as fl
 from fedloom import cohorts, regularizers, schedules, solvers
+from tests import conftest
 
 ROOT = pathlib.Path(__file__).parent.parent
 MODULES = sorted((ROOT / "fedloom").rglob("*.py"))
@@ -93,6 +96,12 @@ def test_readme_commands_exist():
         assert f"\n{target}:" in makefile
 
 
+def run(*command):
+    """Run with the cache of compiled programs that the tests use."""
+    cache = {name.upper(): str(getattr(jax.config, name)) for name in conftest.CACHE}
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | cache)
+
+
 def python_blocks(path):
     return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
 
@@ -106,13 +115,12 @@ def test_documents_run(path):
     source = "\n".join(python_blocks(path))
     if not source:
         pytest.skip("no code")
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, cwd=ROOT)
+    done = run(sys.executable, "-c", source)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 def compare(*arguments):
-    command = [sys.executable, ROOT / "examples/compare.py", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    return run(sys.executable, ROOT / "examples/compare.py", *arguments)
 
 
 def test_the_comparison_prints_a_table():

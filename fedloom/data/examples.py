@@ -1,4 +1,8 @@
-"""Clients with examples: F_k is the mean loss over the examples of client k."""
+"""Clients with examples: F_k is the mean loss over the examples of client k.
+
+`loss` and `grad` go through a client's examples in a loop of bounded memory; ask `grad` for gradients, JAX cannot
+differentiate `loss` through that loop.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -31,7 +35,13 @@ class EmpiricalRisk(NamedTuple):
     def _batch_loss(self, params: Any, positions: Any, mask: Any, key: Key | None) -> Scalar:
         """The loss summed over the examples at `positions` where `mask` is True."""
         rows = jax.tree.map(lambda x: x[self.offset + jnp.where(mask, positions, 0)], self.store)
-        return jnp.sum(jnp.where(mask, self.loss_of(params, rows, key), 0))
+        losses = self.loss_of(params, rows, key)
+        if jnp.shape(losses) != mask.shape:
+            raise ValueError(
+                f"loss must return one number for each row, shape {mask.shape}, but returns shape {jnp.shape(losses)}; "
+                "do not average over rows, and mind that (n, 1) - (n,) is (n, n)."
+            )
+        return jnp.sum(jnp.where(mask, losses, 0))
 
     def _pass(self, of_chunk: Callable[[Any, Any], Any], zero: Any) -> Any:
         """Sum `of_chunk(positions, mask)` over all local examples and divide by their number."""
@@ -39,7 +49,8 @@ class EmpiricalRisk(NamedTuple):
 
         def add(i: Any, total: Any) -> Any:
             positions = i * width + jnp.arange(width)
-            return jax.tree.map(jnp.add, total, of_chunk(positions, positions < self.size))
+            chunk = of_chunk(positions, positions < self.size)
+            return jax.tree.map(lambda x, y: x + y.astype(x.dtype), total, chunk)
 
         total = jax.lax.fori_loop(0, -(-self.size // width), add, zero)
         return jax.tree.map(lambda x: x / self.size, total)
@@ -114,7 +125,7 @@ def examples(
     if np.any(sizes < 1):
         empty = int(np.argmax(sizes < 1))
         raise ValueError(f"sizes: client {empty} has {sizes[empty]} examples; leave out clients that have none.")
-    rows = {len(leaf) for leaf in jax.tree.leaves(store)}
+    rows = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in jax.tree.leaves(store)}
     if rows != {int(sizes.sum())}:
         raise ValueError(
             f"sizes add up to {sizes.sum()} examples, but the arrays of the store have {sorted(rows)} rows."

@@ -60,6 +60,11 @@ def quadratics(clients: int = 7, dimension: int = 4, seed: int = 0, condition: f
     Eigenvalues lie in [1/condition, 1]. Homogeneous or commuting clients, equal weights and an optimum at the origin
     would each hide a class of errors, so none of these is offered.
     """
+    if clients < 1 or dimension < 1 or not condition >= 1:
+        raise ValueError(
+            "quadratics: clients and dimension must be 1 or more and condition at least 1, "
+            f"got {clients}, {dimension} and {condition}."
+        )
     rng = np.random.default_rng(seed)
     hessians = np.empty((clients, dimension, dimension))
     for k in range(clients):

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedloom.client import Objective, Solver
+from fedloom.client import Objective, Solver, portion
 from fedloom.hyperparameters import check_fields, count, flag, frozen, optional, static
 from fedloom.problem import Key, Scalar
 
@@ -38,19 +38,17 @@ class Minibatch(Solver):
         capacity, n = objective.capacity, objective.size
         size = capacity if self.batch_size is None else min(self.batch_size, capacity)
         per_epoch = jnp.maximum(n // size if self.drop_last else -(-n // size), 1)
-        if self.steps is not None:
-            total = jnp.ceil(work * self.steps).astype(jnp.int32)
-        else:
-            total = jnp.ceil(work * self.epochs).astype(jnp.int32) * per_epoch
+        epochs = portion(work, self.epochs) * per_epoch
+        total = epochs if self.steps is None else portion(work, self.steps)
 
         def epoch(e: Scalar, state: Any) -> Any:
-            epoch_key = jax.random.fold_in(key, e)
-            order = jnp.pad(shuffled(epoch_key, n, capacity), (0, size))
+            shuffle_key, batch_key = jax.random.split(jax.random.fold_in(key, e))
+            order = jnp.pad(shuffled(shuffle_key, n, capacity), (0, size))
 
             def batch(s: Scalar, state: Any) -> Any:
                 positions = jax.lax.dynamic_slice(order, (s * size,), (size,))
                 mask = s * size + jnp.arange(size) < n
-                return step(state, positions, mask, jax.random.fold_in(epoch_key, s))
+                return step(state, positions, mask, jax.random.fold_in(batch_key, s))
 
             left = total - e * per_epoch
             return jax.lax.fori_loop(0, jnp.minimum(per_epoch, left), batch, state)

@@ -12,7 +12,8 @@ from fedloom.problem import Key, Problem, Scalar, Solution
 class Exact(Solver):
     """One Newton step, v = start - H^{-1} gradient(start): exact where F_k is quadratic, and then residual is about 0.
 
-    The residual is the norm of the local problem's gradient at v. It forms the d x d Hessian: for small d.
+    The residual is the norm of the local problem's gradient at v. It forms the d x d Hessian: for small d. A solve is
+    counted as one full gradient, as an oracle.
     """
 
     def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:

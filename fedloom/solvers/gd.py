@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedloom.client import Objective, Solver
+from fedloom.client import Objective, Solver, portion
 from fedloom.hyperparameters import count, frozen, hyper, static
 from fedloom.problem import Key, Problem, Scalar, Solution
 from fedloom.schedules import Schedule, at, scheduled_positive
@@ -24,7 +24,7 @@ class GD(Solver):
 
     def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
         lr = jnp.asarray(at(self.lr, t), problem.start.dtype)
-        steps = jnp.ceil(work * self.steps).astype(jnp.int32)
+        steps = portion(work, self.steps)
 
         def step(_: Any, v: Any) -> Any:
             return v - lr * problem.gradient(objective.grad(v), v)

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedloom.client import Objective, Solver
+from fedloom.client import Objective, Solver, portion
 from fedloom.hyperparameters import choice, count, frozen, hyper, nonnegative, static
 from fedloom.problem import Key, Problem, Scalar, Solution
 from fedloom.schedules import Schedule, at, scheduled_positive
@@ -45,7 +45,7 @@ class ToTolerance(Solver):
         start = problem.start
         lr = jnp.asarray(at(self.lr, t), start.dtype)
         tolerance = at(self.tolerance, t)
-        limit = jnp.ceil(work * self.max_steps).astype(jnp.int32)
+        limit = portion(work, self.max_steps)
 
         def gradient(v: Any) -> Any:
             return problem.gradient(objective.grad(v), v)
