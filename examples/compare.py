@@ -1,7 +1,7 @@
 """Every algorithm on one task: logistic regression over 30 clients that differ, 10 of them in a round.
 
 The data are drawn as in the synthetic set of FedProx (Li et al., 2020): each client has its own labelling rule, its own
-distribution of inputs, and its own number of examples. The table says what each method needs to come within 0.05 of the
+distribution of inputs, and its own number of examples. The table says what each method needs to come within 0.15 of the
 optimal training loss, which Newton's method finds with all data in one place.
 
     python examples/compare.py [--algorithms fedavg,feddyn] [--rounds 200] [--seed 0]
@@ -19,7 +19,7 @@ import fedloom as fl
 from fedloom.hyperparameters import nearest
 
 FEATURES, CLASSES = 20, 5
-TARGET = 0.05  # above the optimal loss
+TARGET = 0.15  # above the optimal loss
 
 
 def loss(w: jax.Array, rows: tuple[jax.Array, jax.Array], key: jax.Array | None) -> jax.Array:
@@ -51,25 +51,27 @@ def optimum(federation: fl.Federation, w: jax.Array) -> jax.Array:
     return w
 
 
+# The methods whose limit depends on the client's step size want a smaller one.
+SMALL = fl.SGD(lr=0.02, batch_size=10, epochs=1)
 SGD = fl.SGD(lr=0.05, batch_size=10, epochs=1)
 METHODS: dict[str, tuple[fl.Algorithm, fl.Solver]] = {
     "fedsgd": (fl.FedSGD(lr=0.5), SGD),
-    "fedavg": (fl.FedAvg(), SGD),
-    "fedavgm": (fl.FedAvgM(lr=0.5, beta=0.7), SGD),
-    "fedprox": (fl.FedProx(mu=0.1), SGD),
+    "fedavg": (fl.FedAvg(), SMALL),
+    "fedavgm": (fl.FedAvgM(lr=0.5, beta=0.7), SMALL),
+    "fedprox": (fl.FedProx(mu=0.1), SMALL),
     "scaffold": (fl.Scaffold(), SGD),
     "feddane": (fl.FedDANE(mu=1.0), SGD),
-    "feddyn": (fl.FedDyn(alpha=0.1), SGD),
+    "feddyn": (fl.FedDyn(alpha=0.3), SGD),
     "feddyn-onegd": (fl.FedDynOneGD(alpha=5.0), SGD),
-    "fedsplit": (fl.FedSplit(eta=5.0), SGD),
+    "fedsplit": (fl.FedSplit(eta=1.0), SGD),
     "fedpd": (fl.FedPD(eta=5.0), SGD),
-    "feddr": (fl.FedDR(eta=5.0, alpha=1.5), SGD),
-    "fedadagrad": (fl.FedAdagrad(lr=0.1, tau=1e-2), SGD),
-    "fedadam": (fl.FedAdam(lr=0.03, tau=1e-2), SGD),
-    "fedyogi": (fl.FedYogi(lr=0.03, tau=1e-2), SGD),
-    "fedopt": (fl.FedOpt(optax.sgd(0.5, momentum=0.7, nesterov=True)), SGD),
-    "lookahead": (fl.Lookahead(lr=0.8), fl.Optax(optax.adam(0.01), batch_size=10, epochs=1)),
-    "adaalter": (fl.AdaAlter(), fl.Adagrad(lr=0.3, batch_size=10, epochs=1)),
+    "feddr": (fl.FedDR(eta=2.0, alpha=1.5), SGD),
+    "fedadagrad": (fl.FedAdagrad(lr=0.1, tau=1e-2), SMALL),
+    "fedadam": (fl.FedAdam(lr=0.03, tau=1e-2), SMALL),
+    "fedyogi": (fl.FedYogi(lr=0.03, tau=1e-2), SMALL),
+    "fedopt": (fl.FedOpt(optax.sgd(0.5, momentum=0.7, nesterov=True)), SMALL),
+    "lookahead": (fl.Lookahead(lr=0.8), fl.Optax(optax.sgd(0.005, momentum=0.9), batch_size=10)),
+    "adaalter": (fl.AdaAlter(), fl.Adagrad(lr=0.1, batch_size=10)),
 }
 
 HEAD = f"{'algorithm':<13} {'rounds':>7} {'MB':>7} {'gradients':>10}   {'final gap':>9} {'accuracy':>8} {'seconds':>7}"
