@@ -425,3 +425,8 @@ def test_a_draw_costs_the_cohort_and_not_the_population(rule):
     pairs = np.array([(seconds(small, rng, t), seconds(large, rng, t)) for t in range(300)])
     few, many = np.median(pairs, axis=0)
     assert many < 5 * few
+
+
+def test_a_trace_lists_whole_numbers():
+    with pytest.raises(ValueError, match=r"trace\[0\] must list clients by their whole numbers"):
+        scheduled([[1.7, 2]]).over(np.full(3, 1 / 3))

@@ -286,3 +286,27 @@ def test_quadratics_are_determined_by_their_seed():
     for a, b, c in zip(*(jax.tree.leaves(f) for f in (first, again, other)), strict=True):
         np.testing.assert_array_equal(a, b)
         assert np.all(a != c)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda w, rows, key: (rows[0] @ w[:, None] - rows[1][:, None]) ** 2,
+        lambda w, rows, key: jnp.mean((rows[0] @ w - rows[1]) ** 2),
+    ],
+    ids=["column", "mean"],
+)
+def test_a_loss_of_the_wrong_shape_is_refused(loss):
+    """Broadcast or averaged over padding rows it would give wrong gradients in silence."""
+    federation = examples((X[:8], Y[:8]), [5, 3], loss)
+    with pytest.raises(ValueError, match="loss must return one number for each row"):
+        federation.objective(0).grad(jnp.zeros(X.shape[1]))
+    with pytest.raises(ValueError, match="loss must return one number for each row"):
+        fl.simulate(fl.FedAvg(), federation, fl.GD(), jnp.zeros(X.shape[1]), 1)
+
+
+def test_a_float32_model_on_float64_examples():
+    federation = examples((X[:8], Y[:8]), [5, 3], logistic)
+    w = jnp.ones(X.shape[1], jnp.float32)
+    assert federation.objective(0).loss(w).dtype == jnp.float32
+    assert federation.objective(0).grad(w).dtype == jnp.float32

@@ -138,3 +138,11 @@ def test_movement_reveals_the_order():
     assert moved.sum() == 2**36 - 1  # one example in each of the 36 steps
     assert not np.array_equal(orders[0], orders[1])
     assert not np.array_equal(orders[1], orders[2])
+
+
+@pytest.mark.parametrize(
+    ("work", "whole", "part"), [(1.0, 20, 20), (0.07, 100, 7), (7 / 25, 25, 7), (1e-9, 20, 1), (0.051, 20, 2)]
+)
+def test_a_part_of_the_work_is_rounded_up_but_not_by_rounding_errors(work, whole, part):
+    assert portion(work, whole) == part
+    assert portion(jnp.float32(work), whole) == part

@@ -429,3 +429,18 @@ def test_groups_are_whole_sizes(groups):
 def test_bad_hyperparameters_raise_a_sentence(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("g", [regularizers.simplex(), regularizers.l1_ball()], ids=["simplex", "l1_ball"])
+def test_a_projection_from_far_away_is_feasible_to_rounding(g):
+    """The rounding error of a projection grows with the distance; its own value must not become infinite."""
+    v = jnp.asarray(np.random.default_rng(0).normal(size=20) * 0.1 + 1e3)
+    assert g.value(g.prox(v, 1.0)) == 0
+
+
+@pytest.mark.parametrize("name", regularizers.REGULARIZERS)
+def test_a_float32_model_stays_float32_where_float64_is_enabled(name):
+    g = regularizers.REGULARIZERS[name]()
+    v = jnp.array([3.0, -1.0, 0.5, 2.0], jnp.float32)
+    assert g.prox(v, 0.7).dtype == jnp.float32
+    np.testing.assert_allclose(g.prox(v, 0.7), g.prox(v.astype(jnp.float64), 0.7), atol=1e-6)
