@@ -13,14 +13,17 @@ def page() -> str:
         "",
         "This page is written by `make docs` from the registry. `fedloom.make(name, ...)` makes an algorithm by name.",
         "",
-        "| name | class | reaches the optimum | partial participation | state of a client |",
+        "The limits are those with default options, on problems where clients differ.",
+        "",
+        "| name | class | limit with everyone | limit with partial cohorts | client remembers |",
         "|---|---|---|---|---|",
     ]
     for name, cls in fl.ALGORITHMS.items():
-        stateful = "yes" if cls.init_client is not fl.Algorithm.init_client else "none"
-        limit = "yes" if cls.exact else "up to O(client step)"
-        partial = "no" if cls.needs_everyone else "yes"
-        lines.append(f"| [`{name}`](#{name}) | `{cls.__name__}` | {limit} | {partial} | {stateful} |")
+        memory = "yes" if cls.init_client is not fl.Algorithm.init_client else "nothing"
+        limit = "the optimum" if cls.exact else "off by O(client step)"
+        partial = "the optimum" if cls.invariant is not fl.Algorithm.invariant else "that, and the cohorts' noise"
+        partial = "not allowed" if cls.needs_everyone else partial
+        lines.append(f"| [`{name}`](#{name}) | `{cls.__name__}` | {limit} | {partial} | {memory} |")
     for name, cls in fl.ALGORITHMS.items():
         lines += ["", f"## {name}", "", "| hyperparameter | default | must be | |", "|---|---|---|---|"]
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]

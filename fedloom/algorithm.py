@@ -68,7 +68,8 @@ class Exchange(NamedTuple):
 class Algorithm(ABC):
     """A federated method as a value. Subclasses are frozen dataclasses whose fields are the hyperparameters."""
 
-    # The optimum of sum_k p_k F_k is a fixed point even though the clients differ. False: the limit is off by O(lr).
+    # With default options the optimum of sum_k p_k F_k is a fixed point even though the clients differ.
+    # False: the limit is off by O(client step size).
     exact: ClassVar[bool] = True
     needs_everyone: ClassVar[bool] = False
     # A reply may meet a newer server state. True only if replies are differences of things the client itself knows.

@@ -27,6 +27,11 @@ class Draw(NamedTuple):
 class CohortRule(ABC):
     """Base of all cohort rules."""
 
+    @property
+    def partial_work(self) -> bool:
+        """May some clients have time for a part of their work only?"""
+        return False
+
     @abstractmethod
     def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
         """Bind to a population with weights p; the result draws the cohort of round t."""
@@ -171,6 +176,8 @@ class scheduled(CohortRule):
             raise ValueError("scheduled: trace must have at least one round.")
         draws = []
         for t, members in enumerate(self.trace):
+            if np.ndim(members) != 1:
+                raise ValueError(f"scheduled: trace[{t}] must be a list of clients, got {members!r}.")
             if len(members) == 0:
                 raise ValueError(f"scheduled: trace[{t}] is empty; every round needs a client.")
             ids, times = np.unique(np.asarray(members), return_counts=True)
@@ -209,6 +216,10 @@ class stragglers(CohortRule):
     of: CohortRule = static(_rule, "the rule that draws the cohort", default=uniform(10))
     share: float = static(interval(0, 1, "[]"), "share of the cohort that is slow", default=0.5)
     drop: bool = static(flag, "leave stragglers out instead of using their partial work", default=False)
+
+    @property
+    def partial_work(self) -> bool:
+        return not self.drop or self.of.partial_work
 
     def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
         inner = self.of.over(p)

@@ -27,7 +27,7 @@ class Domain(NamedTuple):
 
 def _number(test: Callable[[Any], Any]) -> Callable[[Any], bool]:
     def holds(value: Any) -> bool:
-        if isinstance(value, bool):
+        if isinstance(value, bool | list | tuple):
             return False
         try:
             return bool(np.all(np.isfinite(value) & test(np.asarray(value))))
@@ -85,8 +85,11 @@ def check_fields(self: Any) -> None:
     """Raise a sentence for the first field that lies outside its domain."""
     for field in dataclasses.fields(self):
         domain, value = field.metadata.get("domain"), getattr(self, field.name)
+        if isinstance(value, np.floating):  # NumPy's numbers insist on their type, Python's adapt to the model's
+            object.__setattr__(self, field.name, value := float(value))
         if domain and not isinstance(value, jax.core.Tracer) and not domain.holds(value):
-            raise ValueError(f"{type(self).__name__}: {field.name} must be {domain.words}, got {value!r}.")
+            array = ", or an array with one for each client" if field.metadata.get("per_client") else ""
+            raise ValueError(f"{type(self).__name__}: {field.name} must be {domain.words}{array}, got {value!r}.")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(hyper, static, dataclasses.field))
@@ -137,6 +140,16 @@ def per_client_fields(value: Any) -> dict[str, Any]:
     }
 
 
+def misplaced_arrays(value: Any) -> dict[str, tuple[int, ...]]:
+    """The numeric fields of `value` that hold an array where one number is needed, with their shapes."""
+    numbers = {
+        f.name: np.shape(getattr(value, f.name))
+        for f in dataclasses.fields(value)
+        if isinstance(getattr(value, f.name), np.ndarray | jax.Array) and f.name not in per_client_fields(value)
+    }
+    return {name: shape for name, shape in numbers.items() if shape}
+
+
 def for_client(value: T, k: Any) -> T:
     """`value` as client k has it: per-client arrays replaced by their entry k."""
     own = {name: array[k] for name, array in per_client_fields(value).items()}
@@ -146,8 +159,8 @@ def for_client(value: T, k: Any) -> T:
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of an error sentence: what the user may have meant."""
     names = sorted(names)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    meant = f" Did you mean {close[0]!r}?" if close else ""
+    close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
+    meant = "".join(f" Did you mean {n!r}?" for n in names if n.lower() in close)
     return f"{meant} Known: {', '.join(names)}."
 
 

@@ -184,11 +184,16 @@ class _Case:
         return exchange.receive(server, reply, Cohort(jnp.ones((), server.w.dtype), key, reply)), memory
 
     def optimum(self) -> str:
+        lr: Any = getattr(self.solver, "lr", None)
+        if not self.algorithm.exact and not isinstance(lr, float):
+            raise ValueError(
+                f"{self.algorithm!r} is not exact: give a solver whose lr is a number, so that it can be halved."
+            )
         error = self.error(self.last(self.solver, self.rounds))
         if self.algorithm.exact:
             self.require(error < 1e-6, "optimum", f"it ends {error:.1e} from the optimum with everyone.")
             return f"{error:.1e} from the optimum"
-        halved = self.error(self.last(dataclasses.replace(self.solver, lr=self.solver.lr / 2), self.rounds))  # type: ignore[attr-defined,type-var]
+        halved = self.error(self.last(dataclasses.replace(self.solver, lr=lr / 2), self.rounds))  # type: ignore[type-var]
         self.require(
             error < 0.5 and 1.6 < error / halved < 2.5,
             "optimum",

@@ -1,5 +1,7 @@
 """A client that fails is named, and never poisons the model."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -34,12 +36,14 @@ def test_a_dropped_client_leaves_no_trace():
     """Its reply is not counted, its memory not committed: the invariant holds, as if it had not been in the cohort."""
     trace = [[1, 4], [1, 4, 5], [2, 4], [4, 6]]
     without = [[1, 4], [1, 5], [2], [6]]
-    kept = [r for r in fl.simulate(fl.FedDR(2.0), FEDERATION, fl.Exact(), W, 4, cohort=cohorts.scheduled(without))]
+    without = fl.simulate(fl.FedDR(2.0), FEDERATION, fl.Exact(), W, 4, cohort=cohorts.scheduled(without))
+    kept = [r.keep() for r in without]
     for engine in (fl.simulate, fl.reference):
         run = engine(Poison(2.0), FEDERATION, fl.Exact(), W, 4, cohort=cohorts.scheduled(trace), on_nonfinite="drop")
         for record, twin in zip(run, kept, strict=True):
             assert relative_difference(record.server, twin.server) < 1e-12
             assert imbalance(record, fl.FedDR(2.0), FEDERATION, W) < 1e-12
+            assert sorted(record.clients) == sorted(twin.clients)
             assert record.dropped == (() if record.round == 1 else ((record.round - 1, 4, "train"),))
 
 
@@ -54,6 +58,28 @@ def test_a_round_in_which_nobody_counts_changes_nothing():
 def test_divergence_is_an_error_not_a_model():
     with pytest.raises(fl.NonFiniteUpdate, match="Lower the step sizes"):
         list(fl.simulate(fl.FedAvg(), FEDERATION, fl.GD(100.0, 50), W, 20))
+
+
+@pytest.mark.parametrize("engine", [fl.simulate, fl.reference])
+def test_after_a_nan_the_last_kept_record_can_be_resumed(engine):
+    args = (Poison(2.0), FEDERATION, fl.Exact(), W, 4)
+    rule = cohorts.scheduled([[1, 4], [1, 4, 5], [2, 4], [4, 6]])
+    run = engine(*args, cohort=rule)
+    good = next(run).keep()
+    with pytest.raises(fl.NonFiniteUpdate):
+        next(run)
+    resumed = list(engine(*args, cohort=rule, resume=good, on_nonfinite="drop"))[-1]
+    whole = list(engine(*args, cohort=rule, on_nonfinite="drop"))[-1]
+    assert bits(resumed.server) == bits(whole.server)
+
+
+@pytest.mark.parametrize("engine", [fl.simulate, fl.reference])
+def test_clients_without_weight_change_nothing(engine):
+    """p_k = 0 is allowed; a cohort of such clients alone has no mean, so neither server nor memory moves."""
+    light = dataclasses.replace(FEDERATION, weights=np.array([0.0, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0]))
+    record = next(engine(fl.FedDR(2.0), light, fl.Exact(), W, 1, cohort=cohorts.scheduled([[0, 3]])))
+    assert np.array_equal(record.w, W)
+    assert len(record.clients) == 0
 
 
 @pytest.mark.parametrize("engine", [fl.simulate, fl.reference])

@@ -3,11 +3,13 @@
 from itertools import chain
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 from scipy import stats
 
+from fedloom.client import portion
 from fedloom.problem import Problem
 from fedloom.solvers import GD, SGD, Optax, ToTolerance
 from fedloom.solvers.batches import shuffled

@@ -114,8 +114,8 @@ class ZeroInitFedDR(fl.FedDR):
 
 
 @frozen
-class PrintedInitFedDR(fl.FedDR):
-    """The paper's x_tilde^0 = w0 while x_hat_k^0 is something else: here y_k = 0 makes it 2 w0."""
+class InconsistentInitFedDR(fl.FedDR):
+    """x_hat = w0 while the clients' 2 x_k - y_k add up to something else, here 2 w0."""
 
     def init_client(self, w):
         return feddr.Memory(x=w, y=jnp.zeros_like(w))
@@ -183,7 +183,7 @@ BUGS = {
     "feddyn, weight": (UnweightedFedDyn(0.3), "optimum, partial", None),
     "feddyn, half the penalty": (HalfPenaltyFedDyn(0.3), "optimum", None),
     "feddr, zero initialisation": (ZeroInitFedDR(2.0), "optimum", None),
-    "feddr, printed initialisation": (PrintedInitFedDR(2.0), "optimum", None),
+    "feddr, inconsistent initialisation": (InconsistentInitFedDR(2.0), "optimum", None),
     "fedadam, bias correction": (BiasCorrectedFedAdam(tau=1e-3), "transcription", "fedadam"),
     "fedadam, v from 0": (ZeroStartFedAdam(tau=1e-3), "transcription", "fedadam"),
     "fedpd, old dual": (OldDualFedPD(2.0), "transcription", "fedpd"),

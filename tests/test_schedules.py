@@ -180,7 +180,10 @@ def test_a_plain_function_is_to_be_wrapped():
         (lambda: ToTolerance(tolerance=0.0), "ToTolerance: tolerance must be a positive number or a schedule"),
         (lambda: ToTolerance(criterion="exact"), "ToTolerance: criterion must be one of 'gradient', .*, got 'exact'"),
         (lambda: ToTolerance(max_steps=0), "ToTolerance: max_steps must be a whole number, 1 or more, got 0"),
-        (lambda: ToTolerance(strong_convexity=-1), "ToTolerance: strong_convexity must be a number that is not neg"),
+        (
+            lambda: ToTolerance(strong_convexity=np.inf),
+            "ToTolerance: strong_convexity must be a finite number, got inf",
+        ),
         (lambda: schedules.constant(0), "constant: value must be a positive number, got 0"),
         (lambda: schedules.exponential(decay=0), "exponential: decay must be a positive number, got 0"),
         (lambda: schedules.exponential(value=-1), "exponential: value must be a positive number, got -1"),

@@ -8,7 +8,7 @@ from jax.flatten_util import ravel_pytree
 
 import fedloom as fl
 from fedloom.problem import Problem
-from fedloom.solvers import GD, SGD, Adagrad, Exact, Optax, ToTolerance
+from fedloom.solvers import GD, SGD, Adagrad, Exact, Optax
 from tests.local_problems import (
     ADAM,
     ANCHOR,
@@ -134,7 +134,7 @@ def test_clipping_leaves_short_and_zero_gradients_alone():
 
 def test_lr_sum_is_offered_where_it_has_a_meaning():
     """With momentum or clipping the move is not lr_sum times a mean of gradients."""
-    for solver in (SGD(), SGD(weight_decay=0.1), GD(), ToTolerance()):
+    for solver in (SGD(), SGD(weight_decay=0.1), GD()):
         assert solver.offers == {"work", "lr_sum"}
     assert np.isfinite(solve(SGD(weight_decay=0.1), Problem(START), QUADRATIC, K).lr_sum)
     for solver in (SGD(momentum=0.9), SGD(clip=1.0), SGD(momentum=0.5, clip=1.0), Optax()):

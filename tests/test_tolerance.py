@@ -129,3 +129,15 @@ def test_divergence_is_not_a_solution():
     solution = solve(ToTolerance(lr=1e6), Problem(START), QUADRATIC, K)
     assert not np.all(np.isfinite(solution.w))
     assert solution.unsolved
+
+
+def test_a_weakly_convex_loss_is_not_certified_by_a_small_gradient():
+    """F(w) = cos(3 w) is flat at 0, far from the minimiser; with its convexity -9 declared, nothing is claimed there."""
+    wave = fl.examples(np.zeros((1, 1)), [1], lambda w, rows, key: jnp.cos(3 * w[0]) + 0 * rows[:, 0])
+    start = np.array([0.001])
+    problem = Problem(start, anchor=start, mu=1.0)
+    convex = solve(ToTolerance(0.05, "distance"), problem, wave, 0)
+    assert not convex.unsolved  # the default presumes convexity
+    honest = solve(ToTolerance(0.05, "distance", max_steps=200, strong_convexity=-9.0), problem, wave, 0)
+    assert honest.unsolved
+    assert abs(honest.w[0] - start[0]) > 0.5  # it went on to the minimiser

@@ -10,7 +10,8 @@ Li et al., "FedDANE: A Federated Newton-Type Method", Asilomar 2019, arXiv:2001.
 
 gamma_t = correction * decay^t. With everyone it is inexact DANE; with correction = 0 it is FedProx.
 
-Departures: the paper's box lets one cohort do both exchanges (the default), its prose draws a second one (`fresh`).
+Departures: the paper's box lets one cohort do both exchanges (the default), its prose draws a second one (`fresh`;
+cohort rules that go by the round alone, `cyclic` and `scheduled`, give the same one again).
 The paper only names the decayed and the pipelined variant. Pipelined, a client subtracts its gradient at the current w,
 and the first round, which has no g yet, makes no correction.
 """

@@ -9,7 +9,7 @@ Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, ar
                theta <- mean of theta_k - h / alpha
 
 FedDynOneGD (appendix C.1) replaces the argmin by one gradient step: theta_k = theta - (grad F_k(theta) - g_k) / alpha,
-and so remembers g_k = the gradient it just took.
+and so remembers g_k = the gradient it just took; it does not use the solver.
 
 Departures: the paper has equal weights p_k = 1/m. The authors' code weighs examples by dividing alpha by the client's
 relative size; here weights are in the sums, which has the same fixed point. The model to evaluate is theta (their

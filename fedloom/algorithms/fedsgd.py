@@ -6,7 +6,7 @@ arXiv:1602.05629.
     client k:  send g_k = grad F_k(w)
     server:    w <- w - lr * mean of g_k
 
-Departures: none. The gradient is over all local data.
+Departures: none. The gradient is over all local data; the solver is not used.
 """
 
 from fedloom.algorithm import Client, Cohort, Model, Round

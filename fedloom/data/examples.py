@@ -136,7 +136,7 @@ def examples(
             raise ValueError(f"weights must be 'examples', 'uniform' or an array, got {weights!r}.")
         weights = named[weights]
     return Examples(
-        store=store,
+        store=jax.tree.map(jnp.asarray, store),  # on the device once, not once a call
         offsets=(np.cumsum(sizes) - sizes).astype(np.int32),
         sizes=sizes.astype(np.int32),
         weights=normalised(weights, len(sizes)),

@@ -11,10 +11,9 @@ import jax.numpy as jnp
 
 from fedloom.algorithm import Algorithm, Cohort, Exchange
 from fedloom.client import Federation, LocalClient, Solver
-from fedloom.cohorts import CohortRule, Draw
+from fedloom.cohorts import CohortRule
 from fedloom.engines.run import (
     ClientError,
-    Counters,
     Record,
     Run,
     all_finite,
@@ -79,28 +78,23 @@ def _round(run: Run, t: int, record: Record) -> Record:
                 dropped.append((t, k, exchange.name))
             else:
                 raise not_finite(t, k, exchange.name)
-        if replies:
-            server = _receive(run, exchange, server, replies, draws[e], server_key(key))
+        weight = {k: a for k, a in zip(draws[e].ids.tolist(), draws[e].weight.tolist(), strict=True) if k in replies}
+        if sum(weight.values()) > 0:
+            server = _receive(run, exchange, server, replies, weight, server_key(key))
             if not all_finite(server):
                 raise server_not_finite(t, exchange.name)
             clients.update(states)  # committed if and only if the reply is counted
-        totals = Counters(
-            rounds=totals.rounds,
-            exchanges=totals.exchanges + 1,
-            messages=totals.messages + 2 * len(draws[e].ids),
-            bytes_down=totals.bytes_down + down,
-            bytes_up=totals.bytes_up + up,
-            gradients=totals.gradients + gradients,
-        )
+        totals = totals.after_exchange(len(draws[e].ids), down, up, gradients)
     return Record(
         round=t + 1,
         server=server,
         clients=clients,
-        counters=totals._replace(rounds=totals.rounds + 1),
+        counters=totals.after_round(),
         cohort=tuple(d.ids for d in draws),
         residual=None if worst == -jnp.inf else float(worst),
         unsolved=unsolved,
         dropped=tuple(dropped),
+        origin=record.origin,
     )
 
 
@@ -113,12 +107,11 @@ def _local(exchange: Exchange, message: Any, memory: Any, client: LocalClient, k
         ) from error
 
 
-def _receive(run: Run, exchange: Exchange, server: Any, replies: dict[int, Any], draw: Draw, key: Any) -> Any:
+def _receive(
+    run: Run, exchange: Exchange, server: Any, replies: dict[int, Any], weight: dict[int, float], key: Any
+) -> Any:
     """Hand the weighted mean, the population sum and the share of those who count to the server."""
-    weight = {k: x for k, x in zip(draw.ids.tolist(), draw.weight.tolist(), strict=True) if k in replies}
     population = {k: float(run.p[k]) for k in replies}
-    if sum(weight.values()) == 0:
-        return server
     mean = _weighted_sum(replies, weight, 1 / sum(weight.values()))
     total = _weighted_sum(replies, population, 1.0)
     return exchange.receive(server, mean, Cohort(sum(population.values()), key, total))

@@ -1,5 +1,6 @@
 """What every engine shares: a run's definition and its checks, its randomness, and its records."""
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -9,8 +10,8 @@ import numpy as np
 
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
-from fedloom.cohorts import CohortRule, Draw, everyone, stragglers
-from fedloom.hyperparameters import per_client_fields
+from fedloom.cohorts import CohortRule, Draw, everyone
+from fedloom.hyperparameters import misplaced_arrays, per_client_fields
 from fedloom.problem import Key, Vector
 
 
@@ -32,6 +33,27 @@ class Counters(NamedTuple):
     bytes_up: int = 0
     gradients: int = 0  # example gradients evaluated by clients: a full local gradient costs n_k, a minibatch its size
 
+    def after_exchange(self, clients: int, bytes_down: int, bytes_up: int, gradients: int) -> "Counters":
+        return Counters(
+            rounds=self.rounds,
+            exchanges=self.exchanges + 1,
+            messages=self.messages + 2 * clients,
+            bytes_down=self.bytes_down + bytes_down,
+            bytes_up=self.bytes_up + bytes_up,
+            gradients=self.gradients + gradients,
+        )
+
+    def after_round(self) -> "Counters":
+        return self._replace(rounds=self.rounds + 1)
+
+
+class Origin(NamedTuple):
+    """What a run started from: a record can be resumed by a run of the same origin only."""
+
+    algorithm: str
+    seed: int
+    w: Vector
+
 
 class Record(NamedTuple):
     """The run after `round` rounds. Give it back as `resume=` and the run goes on, bit by bit as if never stopped."""
@@ -44,11 +66,16 @@ class Record(NamedTuple):
     residual: float | None = None  # the worst that a solver reported since the record before; None: not measured
     unsolved: int = 0  # local solves that ended before their tolerance, since the record before
     dropped: tuple[tuple[int, int, str], ...] = ()  # (round, client, exchange) left out as not finite, since then
+    origin: Origin | None = None
 
     @property
     def w(self) -> Vector:
         """The model."""
         return self.server.w
+
+    def keep(self) -> "Record":
+        """A copy that can be read and resumed after the run has moved on. (The model and counters always can.)"""
+        return self._replace(clients=copy.copy(self.clients))
 
 
 class Run(NamedTuple):
@@ -58,6 +85,7 @@ class Run(NamedTuple):
     federation: Federation
     solver: Solver
     draw: Callable[[np.random.Generator, int], Draw]
+    lanes: int
     p: np.ndarray
     w: Vector
     rounds: int
@@ -98,12 +126,17 @@ def prepare(
     ):
         if not isinstance(value, kind):
             raise TypeError(f"{name} must be a value such as {example}, got {value!r}.")
-    for name, number in (("rounds", rounds), ("seed", seed)):
-        if not isinstance(number, int | np.integer) or number < 0:
-            raise ValueError(f"{name} must be a whole number that is not negative, got {number!r}.")
+    for name, number, limit in (("rounds", rounds, np.inf), ("seed", seed, 2**32)):
+        if not isinstance(number, int | np.integer) or not 0 <= number < limit:
+            bound = "" if limit == np.inf else f" and smaller than {limit}"
+            raise ValueError(f"{name} must be a whole number that is not negative{bound}, got {number!r}.")
     if on_nonfinite not in ("raise", "drop"):
         raise ValueError(f"on_nonfinite must be 'raise' or 'drop', got {on_nonfinite!r}.")
     p = np.asarray(federation.weights, dtype=float)
+    if not (np.all(p >= 0) and abs(p.sum() - 1) < 1e-3):
+        raise ValueError(
+            f"federation: weights must not be negative and must add up to 1, but their sum is {p.sum():g}."
+        )
     who = type(algorithm).__name__
     if algorithm.needs_everyone and not isinstance(cohort, everyone):
         raise ValueError(
@@ -112,7 +145,7 @@ def prepare(
         )
     if algorithm.needs_everyone and on_nonfinite == "drop":
         raise ValueError(f"{who} needs every client in every round, so none can be dropped; use on_nonfinite='raise'.")
-    needed = algorithm.needs | _work_needed(cohort)
+    needed = algorithm.needs | ({"work"} if cohort.partial_work else set())
     if missing := needed - solver.offers:
         raise ValueError(
             f"{who} with cohort {cohort!r} needs a solver that offers {', '.join(sorted(missing))}, which "
@@ -123,16 +156,35 @@ def prepare(
             raise ValueError(
                 f"{who}: {name} has {len(values)} entries for {len(p)} clients; give one number or {len(p)}."
             )
+    for value in (algorithm, solver):
+        for name, shape in misplaced_arrays(value).items():
+            raise ValueError(f"{type(value).__name__}: {name} must be one number, got an array of shape {shape}.")
     draw = cohort.over(p)
     if rounds:
         draw(np.random.default_rng([seed, rounds - 1, 0]), rounds - 1)  # a trace may be too short
     w = _checked_model(w, federation)
-    if resume is None:
-        server = jax.tree.map(lambda x: jnp.array(x, jnp.asarray(x).dtype), algorithm.init(w))
-        resume = Record(0, server, {})
-    key = jax.random.key(int(seed))
-    drop = on_nonfinite == "drop"
-    return Run(algorithm, federation, solver, draw, p, w, int(rounds), int(seed), key, drop, resume)
+    origin = Origin(who, int(seed), w)
+    server = jax.tree.map(lambda x: jnp.array(x, jnp.asarray(x).dtype), algorithm.init(w))
+    start = Record(0, server, {}, origin=origin) if resume is None else _checked_resume(resume, server, origin, rounds)
+    key, drop = jax.random.key(int(seed)), on_nonfinite == "drop"
+    lanes = cohort.lanes(len(p))
+    return Run(algorithm, federation, solver, draw, lanes, p, w, int(rounds), int(seed), key, drop, start)
+
+
+def _checked_resume(resume: Record, server: Any, origin: Origin, rounds: int) -> Record:
+    """A record can be resumed with the arguments of its own run, up to a later round."""
+    old = resume.origin or origin
+    if old.algorithm != origin.algorithm or shapes(resume.server) != shapes(server):
+        raise ValueError(f"resume: the record is of {old.algorithm}, or of a model of another size or type.")
+    if old.seed != origin.seed:
+        raise ValueError(f"resume: the record's run has seed {old.seed}, this one {origin.seed}.")
+    if not bool(jnp.array_equal(old.w, origin.w)):
+        raise ValueError("resume: w must be the initial model of the record's run, not the model where it stopped.")
+    if resume.round > rounds:
+        raise ValueError(
+            f"resume: the record has {resume.round} rounds already, so rounds, which counts all, must be at least that."
+        )
+    return resume._replace(origin=origin)
 
 
 _REMEDY = {
@@ -140,11 +192,6 @@ _REMEDY = {
     "accumulator": "Use the solver Adagrad.",
     "work": "Use a solver that works in steps, such as SGD.",
 }
-
-
-def _work_needed(cohort: CohortRule) -> frozenset[str]:
-    partial = isinstance(cohort, stragglers) and not cohort.drop
-    return frozenset({"work"} if partial else ())
 
 
 def _checked_model(w: Any, federation: Federation) -> Vector:
@@ -157,9 +204,14 @@ def _checked_model(w: Any, federation: Federation) -> Vector:
     if not bool(jnp.all(jnp.isfinite(w))):
         raise ValueError("w must be finite: the initial model has NaN or infinite entries.")
     try:
-        jax.eval_shape(lambda v: federation.objective(0).loss(v), w)
+        grad = jax.eval_shape(lambda f, v: f.objective(0).grad(v), federation, w)
     except Exception as error:
         raise ValueError(f"The federation's loss does not accept w of length {w.size}: {error}") from error
+    if grad.dtype != w.dtype:
+        raise ValueError(
+            f"w is of type {w.dtype}, but the federation's gradients are of type {grad.dtype}; "
+            f"use one float type, for example w.astype({grad.dtype})."
+        )
     return w
 
 
@@ -185,6 +237,12 @@ def server_key(key: Key) -> Key:
 def nbytes(tree: Any) -> int:
     """The bytes of a message: its numbers, and nothing else."""
     return sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def shapes(tree: Any) -> Any:
+    """Structure, shapes and types of a tree, to be compared."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(jnp.shape(x), jnp.result_type(x)) for x in leaves]
 
 
 def all_finite(tree: Any) -> Any:

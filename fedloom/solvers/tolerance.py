@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fedloom.client import Objective, Solver, portion
-from fedloom.hyperparameters import choice, count, frozen, hyper, nonnegative, static
+from fedloom.hyperparameters import choice, count, finite, frozen, hyper, static
 from fedloom.problem import Key, Problem, Scalar, Solution
 from fedloom.schedules import Schedule, at, scheduled_positive
 
@@ -23,7 +23,8 @@ class ToTolerance(Solver):
         relative-distance   a bound of |v - v*| / |v* - start|      FedDANE's gamma-inexactness (Definition 1)
 
     v* is unknown, so distances are bounded from what is known: h is m-strongly convex with m = mu + strong_convexity,
-    hence |v - v*| <= r = |grad h(v)| / m and |v* - start| >= |v - start| - r. The bound is never too small.
+    hence |v - v*| <= r = |grad h(v)| / m and |v* - start| >= |v - start| - r. This is true for convex F_k; where F_k is
+    only weakly convex, say so by a negative strong_convexity. Nothing is certified where m is not positive.
     A solve that is not done after `max_steps` ends there and is counted as unsolved.
     """
 
@@ -35,11 +36,11 @@ class ToTolerance(Solver):
     )
     lr: float | Schedule = hyper(scheduled_positive, "step size, or a schedule by round", default=0.1)
     max_steps: int = static(count, "gradient steps after which it gives up", default=1000)
-    strong_convexity: float = hyper(nonnegative, "of F_k itself, for the distance criteria", default=0.0)
+    strong_convexity: float = hyper(finite, "of F_k itself, for the distance criteria", default=0.0)
 
     @property
     def offers(self) -> frozenset[str]:
-        return frozenset({"work", "lr_sum"})
+        return frozenset({"work"})  # not lr_sum: there may be no step at all
 
     def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
         start = problem.start
