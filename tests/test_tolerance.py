@@ -1,8 +1,10 @@
 """Solving to a tolerance keeps its promise."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fedloom as fl
 from fedloom import schedules
 from fedloom.problem import Problem
 from fedloom.solvers import ToTolerance
@@ -132,7 +134,7 @@ def test_divergence_is_not_a_solution():
 
 
 def test_a_weakly_convex_loss_is_not_certified_by_a_small_gradient():
-    """F(w) = cos(3 w) is flat at 0, far from the minimiser; with its convexity -9 declared, nothing is claimed there."""
+    """F(w) = cos(3 w) is flat at 0, far from the minimiser; where its convexity -9 is declared, nothing is claimed."""
     wave = fl.examples(np.zeros((1, 1)), [1], lambda w, rows, key: jnp.cos(3 * w[0]) + 0 * rows[:, 0])
     start = np.array([0.001])
     problem = Problem(start, anchor=start, mu=1.0)
