@@ -60,7 +60,8 @@ class ToTolerance(Solver):
                 return size
             if self.criterion == "relative-gradient":
                 return _ratio(size, jnp.linalg.norm(first))
-            bound = _ratio(size, jnp.asarray(convexity, size.dtype))
+            m = jnp.asarray(convexity, size.dtype)
+            bound = jnp.where(m > 0, size / jnp.where(m > 0, m, 1), jnp.inf)
             if self.criterion == "distance":
                 return bound
             return _ratio(bound, jnp.linalg.norm(v - start) - bound)
@@ -87,6 +88,6 @@ class ToTolerance(Solver):
 
 
 def _ratio(a: Scalar, b: Scalar) -> Scalar:
-    """a / b; 0 if a is 0, infinity if b is not positive: nothing is certified then."""
+    """a / b; 0 if a is 0, else infinity if b is not positive: nothing is certified then."""
     safe = jnp.where(b > 0, b, 1)
     return jnp.where(a == 0, 0.0, jnp.where(b > 0, a / safe, jnp.inf))
