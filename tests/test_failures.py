@@ -55,6 +55,25 @@ def test_a_round_in_which_nobody_counts_changes_nothing():
         assert np.isfinite(second.w).all()
 
 
+@frozen
+class BlindFedDANE(fl.FedDANE):
+    """No gradient arrives in round 0."""
+
+    def gradient(self, w, memory, client):
+        g, memory = super().gradient(w, memory, client)
+        return jnp.where(client.t == 0, jnp.nan, g), memory
+
+
+@pytest.mark.parametrize("engine", [fl.simulate, fl.reference])
+def test_an_exchange_in_which_nobody_counts_ends_the_round(engine):
+    """Without g the second exchange would correct with nothing: round 0 must leave w, round 1 be an ordinary one."""
+    args = (FEDERATION, fl.Exact(), W, 2)
+    first, second = engine(BlindFedDANE(mu=0.5), *args, on_nonfinite="drop")
+    assert np.array_equal(first.w, W)
+    ordinary = next(engine(fl.FedDANE(mu=0.5), *args))
+    np.testing.assert_allclose(second.w, ordinary.w, rtol=0, atol=1e-12)
+
+
 def test_divergence_is_an_error_not_a_model():
     with pytest.raises(fl.NonFiniteUpdate, match="Lower the step sizes"):
         list(fl.simulate(fl.FedAvg(), FEDERATION, fl.GD(100.0, 50), W, 20))

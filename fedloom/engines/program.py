@@ -51,10 +51,12 @@ def run_rounds(
 
     def one_round(i: Any, carry: Any) -> Any:
         server, rows, outcomes = carry
+        going = jnp.array(True)
         for e, trip in enumerate(jax.tree.map(lambda x: x[i], trips)):
             server, rows, outcome = _exchange(
-                algorithm, solver, federation, server, rows, trip, e, exchange_key(key, t + i, e), t + i
+                algorithm, solver, federation, server, rows, trip, e, exchange_key(key, t + i, e), t + i, going
             )
+            going = outcome.somebody
             written = jax.tree.map(lambda a, x: a.at[i].set(x), outcomes[e], outcome)
             outcomes = (*outcomes[:e], written, *outcomes[e + 1 :])
         return server, rows, outcomes
@@ -85,7 +87,9 @@ def _exchange(
     e: int,
     key: Any,
     t: Any,
+    going: Any,
 ) -> tuple[Any, Any, Outcome]:
+    """One trip. Nothing changes unless somebody's reply is counted, now and in the exchanges before (`going`)."""
     exchange = algorithm.exchanges[e]
     message = exchange.send(server)
 
@@ -106,7 +110,7 @@ def _exchange(
 
         return jax.tree.map(over_lanes, replies)
 
-    somebody = jnp.sum(weight) > 0
+    somebody = going & (jnp.sum(weight) > 0)
     mean = weighted_sum(weight / jnp.where(somebody, jnp.sum(weight), 1))
     cohort = Cohort(jnp.sum(population), server_key(key), weighted_sum(population))
     received = exchange.receive(server, mean, cohort)

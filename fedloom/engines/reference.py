@@ -58,7 +58,7 @@ def _records(run: Run) -> Iterator[Record]:
 def _round(run: Run, t: int, record: Record) -> Record:
     server, clients, totals = record.server, dict(record.clients), record.counters
     draws = run.cohorts(t)
-    worst, unsolved, dropped = -jnp.inf, 0, []
+    worst, unsolved, dropped, going = -jnp.inf, 0, [], True
     for e, exchange in enumerate(run.algorithm.exchanges):
         key = exchange_key(run.key, t, e)
         message = exchange.send(server)
@@ -79,7 +79,8 @@ def _round(run: Run, t: int, record: Record) -> Record:
             else:
                 raise not_finite(t, k, exchange.name)
         weight = {k: a for k, a in zip(draws[e].ids.tolist(), draws[e].weight.tolist(), strict=True) if k in replies}
-        if sum(weight.values()) > 0:
+        going = going and sum(weight.values()) > 0  # if nobody counts, the rest of the round changes nothing either
+        if going:
             server = _receive(run, exchange, server, replies, weight, server_key(key))
             if not all_finite(server):
                 raise server_not_finite(t, exchange.name)
