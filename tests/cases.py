@@ -83,6 +83,9 @@ CASES = {
     ),
 }
 
+# The published runs: v from the raw mean update, starting at 0.
+AS_RUN = {"lr": 0.01, "beta1": 0.9, "tau": 1e-3, "initial_v": 0.0, "second_moment": "raw"}
+
 # Variants that are compared with their oracle, but have no right limit or the same law as a case above.
 VARIANTS = {
     "fedprox-mu_k": _stepping("fedprox", "fedprox", mu=MU_K, lr=0.8),
@@ -101,39 +104,9 @@ VARIANTS = {
     ),
     "fedadagrad-momentum": _stepping("fedadagrad", "fedadagrad", lr=0.1, beta1=0.5, tau=1e-2, initial_v=0.1),
     "fedadagrad-raw": _stepping("fedadagrad", "fedadagrad", lr=0.1, beta1=0.5, tau=1e-2, second_moment="raw"),
-    "fedadam-as-run": _stepping(
-        "fedadam",
-        "fedadam",
-        lr=0.01,
-        beta1=0.9,
-        beta2=0.99,
-        tau=1e-3,
-        initial_v=0.0,
-        second_moment="raw",
-        bias_correction="keras",
-    ),
-    "fedadam-flower": _stepping(
-        "fedadam",
-        "fedadam",
-        lr=0.01,
-        beta1=0.9,
-        beta2=0.999,
-        tau=1e-3,
-        initial_v=0.0,
-        second_moment="raw",
-        bias_correction="flower",
-    ),
-    "fedyogi-as-run": _stepping(
-        "fedyogi",
-        "fedyogi",
-        lr=0.01,
-        beta1=0.9,
-        beta2=0.999,
-        tau=1e-3,
-        initial_v=0.0,
-        second_moment="raw",
-        bias_correction="keras",
-    ),
+    "fedadam-as-run": _stepping("fedadam", "fedadam", beta2=0.99, bias_correction="keras", **AS_RUN),
+    "fedadam-flower": _stepping("fedadam", "fedadam", beta2=0.999, bias_correction="flower", **AS_RUN),
+    "fedyogi-as-run": _stepping("fedyogi", "fedyogi", beta2=0.999, bias_correction="keras", **AS_RUN),
     "lookahead-adam": _case(
         "lookahead",
         "lookahead_adam",

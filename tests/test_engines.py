@@ -1,5 +1,7 @@
 """Engines agree, repeat themselves, and keep the memories of clients."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -213,6 +215,15 @@ def test_randomness_belongs_to_the_client_not_to_its_place():
     crowd = last(fl.simulate, OnlyThree(), *args[1:], cohort=cohorts.scheduled([[0, 1, 3, 4]])).w - W
     share = federation.weights[3] / federation.weights[[0, 1, 3, 4]].sum()
     np.testing.assert_allclose(crowd, share * alone, rtol=1e-12)
+
+
+def test_clients_have_their_own_randomness():
+    """Two clients with the same nine examples take them in different orders; x_k is what each reached."""
+    twins = least_squares((9, 9))
+    same = dataclasses.replace(twins, offsets=np.zeros(2, np.int32))
+    for engine in (fl.simulate, fl.reference):
+        record = next(engine(fl.FedDR(2.0), same, fl.SGD(0.1, batch_size=2, steps=2), W, 1))
+        assert np.abs(record.clients[0].x - record.clients[1].x).max() > 1e-3
 
 
 def test_solves_have_their_own_randomness():
