@@ -7,8 +7,8 @@ from fedloom.algorithm import Algorithm as Algorithm
 from fedloom.algorithm import Client as Client
 from fedloom.algorithm import Cohort as Cohort
 from fedloom.algorithm import Exchange as Exchange
-from fedloom.algorithm import Model as Model
 from fedloom.algorithm import Round as Round
+from fedloom.algorithm import Server as Server
 from fedloom.algorithms import ALGORITHMS as ALGORITHMS
 from fedloom.algorithms import AdaAlter as AdaAlter
 from fedloom.algorithms import FedAdagrad as FedAdagrad

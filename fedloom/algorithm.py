@@ -119,7 +119,7 @@ class Round(Algorithm):
         return (Exchange("train", self.send, self.local, self.receive),)
 
 
-class Model(NamedTuple):
+class Server(NamedTuple):
     """The server state of methods that keep nothing but the model."""
 
     w: Vector

@@ -172,7 +172,7 @@ class Widening(fl.FedAvg):
     """The server's state becomes float64 whatever the model is."""
 
     def receive(self, s, dw, cohort):
-        return fl.Model((s.w + dw).astype(jnp.float64))
+        return fl.Server((s.w + dw).astype(jnp.float64))
 
 
 def test_mixed_float_types_are_refused_before_the_run():

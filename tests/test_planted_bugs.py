@@ -58,7 +58,7 @@ class UnsquaredProx(fl.Round):
     exact = False
 
     def init(self, w):
-        return fl.Model(w)
+        return fl.Server(w)
 
     def send(self, s):
         return s.w
@@ -73,7 +73,7 @@ class UnsquaredProx(fl.Round):
         return client.repeat(3, step, w) - w, memory
 
     def receive(self, s, dw, cohort):
-        return fl.Model(s.w + dw)
+        return fl.Server(s.w + dw)
 
 
 @frozen
@@ -170,7 +170,7 @@ class GrowingState(fl.FedAvg):
     """The server's model changes its type after the first round."""
 
     def receive(self, s, dw, cohort):
-        return fl.Model((s.w + self.lr * dw).astype(jnp.float32))
+        return fl.Server((s.w + self.lr * dw).astype(jnp.float32))
 
 
 BUGS = {

@@ -11,7 +11,7 @@ Departures: none. lr is the second paper's eta; its two ways of sampling are the
 `uniform`, and its uniform mean is a federation with uniform weights.
 """
 
-from fedloom.algorithm import Client, Cohort, Model, Round
+from fedloom.algorithm import Client, Cohort, Round, Server
 from fedloom.hyperparameters import frozen, hyper, positive
 from fedloom.problem import Problem, Vector
 
@@ -23,14 +23,14 @@ class FedAvg(Round):
     exact = False
     tolerates_staleness = True
 
-    def init(self, w: Vector) -> Model:
-        return Model(w)
+    def init(self, w: Vector) -> Server:
+        return Server(w)
 
-    def send(self, s: Model) -> Vector:
+    def send(self, s: Server) -> Vector:
         return s.w
 
     def local(self, w: Vector, _: tuple[()], client: Client) -> tuple[Vector, tuple[()]]:
         return client.solve(Problem(start=w)).w - w, ()
 
-    def receive(self, s: Model, dw: Vector, cohort: Cohort) -> Model:
-        return Model(s.w + self.lr * dw)
+    def receive(self, s: Server, dw: Vector, cohort: Cohort) -> Server:
+        return Server(s.w + self.lr * dw)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedloom.algorithm import Client, Cohort, Model, Round
+from fedloom.algorithm import Client, Cohort, Round, Server
 from fedloom.hyperparameters import frozen, hyper, positive, probability
 from fedloom.problem import Problem, Vector
 
@@ -37,13 +37,13 @@ class FedPD(Round):
 
     needs_everyone = True
 
-    def init(self, w: Vector) -> Model:
-        return Model(w)
+    def init(self, w: Vector) -> Server:
+        return Server(w)
 
     def init_client(self, w: Vector) -> Memory:
         return Memory(dual=jnp.zeros_like(w))
 
-    def send(self, s: Model) -> Vector:
+    def send(self, s: Server) -> Vector:
         return s.w
 
     def local(self, x0: Vector, k: Memory, client: Client) -> tuple[Vector, Memory]:
@@ -58,8 +58,8 @@ class FedPD(Round):
         x0, dual = client.repeat(updates, update, (x0, k.dual))
         return x0, Memory(dual)
 
-    def receive(self, s: Model, mean: Vector, cohort: Cohort) -> Model:
-        return Model(mean)
+    def receive(self, s: Server, mean: Vector, cohort: Cohort) -> Server:
+        return Server(mean)
 
     def exact_memory(self, w: Vector, grad: Vector) -> Memory:
         return Memory(dual=-grad)

@@ -14,7 +14,7 @@ Departures: the paper has lr = 1.
 
 from typing import Any
 
-from fedloom.algorithm import Client, Cohort, Model, Round
+from fedloom.algorithm import Client, Cohort, Round, Server
 from fedloom.hyperparameters import frozen, hyper, nonnegative, positive
 from fedloom.problem import Problem, Vector
 
@@ -27,14 +27,14 @@ class FedProx(Round):
     exact = False
     tolerates_staleness = True
 
-    def init(self, w: Vector) -> Model:
-        return Model(w)
+    def init(self, w: Vector) -> Server:
+        return Server(w)
 
-    def send(self, s: Model) -> Vector:
+    def send(self, s: Server) -> Vector:
         return s.w
 
     def local(self, w: Vector, _: tuple[()], client: Client) -> tuple[Vector, tuple[()]]:
         return client.solve(Problem(start=w, anchor=w, mu=self.mu)).w - w, ()
 
-    def receive(self, s: Model, dw: Vector, cohort: Cohort) -> Model:
-        return Model(s.w + self.lr * dw)
+    def receive(self, s: Server, dw: Vector, cohort: Cohort) -> Server:
+        return Server(s.w + self.lr * dw)

@@ -9,7 +9,7 @@ arXiv:1602.05629.
 Departures: none. The gradient is over all local data; the solver is not used.
 """
 
-from fedloom.algorithm import Client, Cohort, Model, Round
+from fedloom.algorithm import Client, Cohort, Round, Server
 from fedloom.hyperparameters import frozen, hyper, positive
 from fedloom.problem import Vector
 
@@ -20,14 +20,14 @@ class FedSGD(Round):
 
     tolerates_staleness = True
 
-    def init(self, w: Vector) -> Model:
-        return Model(w)
+    def init(self, w: Vector) -> Server:
+        return Server(w)
 
-    def send(self, s: Model) -> Vector:
+    def send(self, s: Server) -> Vector:
         return s.w
 
     def local(self, w: Vector, _: tuple[()], client: Client) -> tuple[Vector, tuple[()]]:
         return client.grad(w), ()
 
-    def receive(self, s: Model, g: Vector, cohort: Cohort) -> Model:
-        return Model(s.w - self.lr * g)
+    def receive(self, s: Server, g: Vector, cohort: Cohort) -> Server:
+        return Server(s.w - self.lr * g)

@@ -12,7 +12,7 @@ Departures: the paper starts the inexact prox at its centre 2 x - z_k, which bia
 
 from typing import NamedTuple
 
-from fedloom.algorithm import Client, Cohort, Model, Round
+from fedloom.algorithm import Client, Cohort, Round, Server
 from fedloom.hyperparameters import choice, frozen, hyper, positive, static
 from fedloom.problem import Problem, Vector
 
@@ -26,13 +26,13 @@ class FedSplit(Round):
     eta: float = hyper(positive, "step size of the proximal operators, the paper's s", default=1.0)
     averaging: str = static(choice("all", "active"), "whose z_k the server averages", default="all")
 
-    def init(self, w: Vector) -> Model:
-        return Model(w)
+    def init(self, w: Vector) -> Server:
+        return Server(w)
 
     def init_client(self, w: Vector) -> Memory:
         return Memory(z=w)
 
-    def send(self, s: Model) -> Vector:
+    def send(self, s: Server) -> Vector:
         return s.w
 
     def local(self, x: Vector, k: Memory, client: Client) -> tuple[Vector, Memory]:
@@ -41,10 +41,10 @@ class FedSplit(Round):
         z = k.z + change
         return change if self.averaging == "all" else z, Memory(z)
 
-    def receive(self, s: Model, reply: Vector, cohort: Cohort) -> Model:
-        return Model(s.w + cohort.total if self.averaging == "all" else reply)
+    def receive(self, s: Server, reply: Vector, cohort: Cohort) -> Server:
+        return Server(s.w + cohort.total if self.averaging == "all" else reply)
 
-    def invariant(self, s: Model, k: Memory) -> tuple[Vector, Vector] | None:
+    def invariant(self, s: Server, k: Memory) -> tuple[Vector, Vector] | None:
         return (s.w, k.z) if self.averaging == "all" else None
 
     def exact_memory(self, w: Vector, grad: Vector) -> Memory:

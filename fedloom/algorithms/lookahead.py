@@ -11,7 +11,7 @@ The client optimizer is the solver, for example Optax(optax.adam(1e-3), epochs=1
 Departures: none; the appendix leaves the client optimizer open and the server's step to SGD.
 """
 
-from fedloom.algorithm import Client, Cohort, Model, Round
+from fedloom.algorithm import Client, Cohort, Round, Server
 from fedloom.hyperparameters import frozen, hyper, interval
 from fedloom.problem import Problem, Vector
 
@@ -23,14 +23,14 @@ class Lookahead(Round):
     exact = False
     tolerates_staleness = True
 
-    def init(self, w: Vector) -> Model:
-        return Model(w)
+    def init(self, w: Vector) -> Server:
+        return Server(w)
 
-    def send(self, s: Model) -> Vector:
+    def send(self, s: Server) -> Vector:
         return s.w
 
     def local(self, w: Vector, _: tuple[()], client: Client) -> tuple[Vector, tuple[()]]:
         return client.solve(Problem(start=w)).w - w, ()
 
-    def receive(self, s: Model, dw: Vector, cohort: Cohort) -> Model:
-        return Model(s.w + self.lr * dw)
+    def receive(self, s: Server, dw: Vector, cohort: Cohort) -> Server:
+        return Server(s.w + self.lr * dw)
