@@ -1,8 +1,11 @@
 """FedLoom: federated optimization, correct, fast and simple."""
 
 from fedloom import cohorts as cohorts
+from fedloom import metrics as metrics
+from fedloom import models as models
 from fedloom import regularizers as regularizers
 from fedloom import schedules as schedules
+from fedloom import tasks as tasks
 from fedloom.algorithm import Algorithm as Algorithm
 from fedloom.algorithm import Client as Client
 from fedloom.algorithm import Cohort as Cohort
@@ -31,8 +34,12 @@ from fedloom.algorithms import make as make
 from fedloom.client import Federation as Federation
 from fedloom.client import Objective as Objective
 from fedloom.client import Solver as Solver
+from fedloom.data import FederatedData as FederatedData
+from fedloom.data import Split as Split
+from fedloom.data import by_client as by_client
 from fedloom.data import examples as examples
 from fedloom.data import quadratics as quadratics
+from fedloom.data import splits as splits
 from fedloom.engines import ClientError as ClientError
 from fedloom.engines import Counters as Counters
 from fedloom.engines import NonFiniteUpdate as NonFiniteUpdate
@@ -50,5 +57,7 @@ from fedloom.solvers import Adagrad as Adagrad
 from fedloom.solvers import Exact as Exact
 from fedloom.solvers import Optax as Optax
 from fedloom.solvers import ToTolerance as ToTolerance
+from fedloom.tasks import Task as Task
+from fedloom.tasks import load as load
 
 __version__ = "0.1.0"

@@ -97,6 +97,10 @@ class Algorithm(ABC):
         """(left, right) such that left = sum_k p_k right(memory_k) after every round, if the method has such a law."""
         return None
 
+    def own_model(self, memory: Any) -> Vector | None:
+        """The client's own model, if the method keeps one: what FedDR's and FedPD's published figures evaluate."""
+        return None
+
     def exact_memory(self, w: Vector, grad: Vector) -> Any:
         """A client's memory when the method rests at the optimum w, given grad = gradient of F_k at w."""
         return self.init_client(w)

@@ -161,7 +161,26 @@ def nearest(name: str, names: Iterable[str]) -> str:
     names = sorted(names)
     close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
     meant = "".join(f" Did you mean {n!r}?" for n in names if n.lower() in close)
+    if len(names) > 20:  # too many to read: those that share most with what was typed
+        names = difflib.get_close_matches(name.lower(), names, n=8, cutoff=0.0)
+        return f"{meant} Similar: {', '.join(names)}."
     return f"{meant} Known: {', '.join(names)}."
+
+
+def brief(value: Any) -> str:
+    """A value in short: its class, its numbers, and of its other fields those that are not as they are by default."""
+    if not dataclasses.is_dataclass(value):
+        return f"{value:.4g}" if isinstance(value, float) else repr(value)
+    given = [
+        f"{f.name}={brief(getattr(value, f.name))}"
+        for f in dataclasses.fields(value)
+        if _is_number(getattr(value, f.name)) or getattr(value, f.name) is not f.default
+    ]
+    return f"{type(value).__name__}({', '.join(given)})"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def make_from(registry: dict[str, type[T]], kind: str, name: str, given: dict[str, Any]) -> T:

@@ -65,5 +65,8 @@ class FedDR(Round):
     def invariant(self, s: Server, k: Memory) -> tuple[Vector, Vector]:
         return s.x_hat, 2 * k.x - k.y
 
+    def own_model(self, k: Memory) -> Vector:
+        return k.x
+
     def exact_memory(self, w: Vector, grad: Vector) -> Memory:
         return Memory(x=w, y=w + self.eta * grad)

@@ -28,6 +28,7 @@ from fedloom.problem import Problem, Vector
 
 class Memory(NamedTuple):
     dual: Vector  # the paper's lambda
+    x: Vector  # its own model: not needed for the next round, but what published curves evaluate
 
 
 @frozen
@@ -41,25 +42,28 @@ class FedPD(Round):
         return Server(w)
 
     def init_client(self, w: Vector) -> Memory:
-        return Memory(dual=jnp.zeros_like(w))
+        return Memory(dual=jnp.zeros_like(w), x=w)
 
     def send(self, s: Server) -> Vector:
         return s.w
 
     def local(self, x0: Vector, k: Memory, client: Client) -> tuple[Vector, Memory]:
-        def update(state: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
-            x0, dual = state
+        def update(state: tuple[Vector, Vector, Vector]) -> tuple[Vector, Vector, Vector]:
+            x0, dual, _ = state
             x = client.solve(Problem(start=x0, linear=dual, anchor=x0, mu=1 / self.eta)).w
             dual = dual + (x - x0) / self.eta
-            return x + self.eta * dual, dual
+            return x + self.eta * dual, dual, x
 
         u = jax.random.uniform(client.coin, minval=1e-30)
         updates = 1 + jnp.floor(jnp.log(u) / jnp.log(self.skip)).astype(jnp.int32)
-        x0, dual = client.repeat(updates, update, (x0, k.dual))
-        return x0, Memory(dual)
+        x0, dual, x = client.repeat(updates, update, (x0, k.dual, k.x))
+        return x0, Memory(dual, x)
 
     def receive(self, s: Server, mean: Vector, cohort: Cohort) -> Server:
         return Server(mean)
 
+    def own_model(self, k: Memory) -> Vector:
+        return k.x
+
     def exact_memory(self, w: Vector, grad: Vector) -> Memory:
-        return Memory(dual=-grad)
+        return Memory(dual=-grad, x=w)

@@ -1,6 +1,7 @@
 """Clients with examples: F_k is the mean loss over the examples of client k.
 
-`loss` and `grad` go through a client's examples in a loop of bounded memory; ask `grad` for gradients, JAX cannot
+All examples are rows of one flat store, and a client is a range of row numbers: no copies, no padding, no object for
+each client. `loss` and `grad` go through examples in a loop of bounded memory; ask `grad` for gradients, JAX cannot
 differentiate `loss` through that loop.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fedloom.client import Federation, normalised
+from fedloom.data.split import Split
 from fedloom.hyperparameters import frozen
 from fedloom.problem import Key, Scalar, Vector
 
@@ -22,10 +24,40 @@ Loss = Callable[[Any, Any, Key | None], jax.Array]
 _CHUNK = 256  # examples at a time in a full pass: bounds memory whatever the size of a client
 
 
+def rows_at(store: Any, order: Any, positions: Any) -> Any:
+    """The rows of the store at `positions` of the order."""
+    rows = positions if order is None else jnp.asarray(order)[positions]
+    return jax.tree.map(lambda x: jnp.asarray(x)[rows], store)
+
+
+def in_chunks(of_chunk: Callable[[Any, Any], Any], zero: Any, size: Scalar, capacity: int) -> Any:
+    """Sum `of_chunk(positions, mask)` over the positions 0 .. size - 1, where size <= capacity."""
+    width = min(capacity, _CHUNK)
+
+    def add(i: Any, total: Any) -> Any:
+        positions = i * width + jnp.arange(width)
+        chunk = of_chunk(positions, positions < size)
+        return jax.tree.map(lambda x, y: x + y.astype(x.dtype), total, chunk)
+
+    return jax.lax.fori_loop(0, -(-size // width), add, zero)
+
+
+def _summed(of: Any, params: Any, positions: Any, weights: Any, key: Key | None) -> Scalar:
+    """The sum of weight * loss over the rows at `positions`; a weight of 0 or False leaves a row out."""
+    losses = of.loss_of(params, rows_at(of.store, of.order, positions), key)
+    if jnp.shape(losses) != positions.shape:
+        raise ValueError(
+            f"loss must return one number for each row, shape {positions.shape}, but returns shape "
+            f"{jnp.shape(losses)}; do not average over rows, and mind that (n, 1) - (n,) is (n, n)."
+        )
+    return jnp.sum(jnp.where(weights != 0, losses * weights.astype(losses.dtype), 0))
+
+
 class EmpiricalRisk(NamedTuple):
-    """F(w) = mean over n examples, rows offset .. offset + n - 1 of a store, of loss(unravel(w), example)."""
+    """F(w) = mean over n examples of loss(unravel(w), example): the rows order[offset : offset + n] of a store."""
 
     store: Any
+    order: Any  # None: the rows are in order as they are
     offset: Scalar
     size: Scalar
     capacity: int
@@ -34,25 +66,11 @@ class EmpiricalRisk(NamedTuple):
 
     def _batch_loss(self, params: Any, positions: Any, mask: Any, key: Key | None) -> Scalar:
         """The loss summed over the examples at `positions` where `mask` is True."""
-        rows = jax.tree.map(lambda x: x[self.offset + jnp.where(mask, positions, 0)], self.store)
-        losses = self.loss_of(params, rows, key)
-        if jnp.shape(losses) != mask.shape:
-            raise ValueError(
-                f"loss must return one number for each row, shape {mask.shape}, but returns shape {jnp.shape(losses)}; "
-                "do not average over rows, and mind that (n, 1) - (n,) is (n, n)."
-            )
-        return jnp.sum(jnp.where(mask, losses, 0))
+        return _summed(self, params, self.offset + jnp.where(mask, positions, 0), mask, key)
 
     def _pass(self, of_chunk: Callable[[Any, Any], Any], zero: Any) -> Any:
-        """Sum `of_chunk(positions, mask)` over all local examples and divide by their number."""
-        width = min(self.capacity, _CHUNK)
-
-        def add(i: Any, total: Any) -> Any:
-            positions = i * width + jnp.arange(width)
-            chunk = of_chunk(positions, positions < self.size)
-            return jax.tree.map(lambda x, y: x + y.astype(x.dtype), total, chunk)
-
-        total = jax.lax.fori_loop(0, -(-self.size // width), add, zero)
+        """The mean of what `of_chunk(positions, mask)` sums over a chunk of the local examples."""
+        total = in_chunks(of_chunk, zero, self.size, self.capacity)
         return jax.tree.map(lambda x: x / self.size, total)
 
     def loss(self, w: Vector) -> Scalar:
@@ -78,9 +96,10 @@ class EmpiricalRisk(NamedTuple):
 
 @frozen
 class Examples(Federation):
-    """Clients that own consecutive rows of one flat store. Make one with `examples`."""
+    """Clients that own rows of one flat store. Make one with `examples`."""
 
     store: Any
+    order: Any
     offsets: Any
     sizes: Any
     weights: Any
@@ -90,13 +109,59 @@ class Examples(Federation):
 
     def objective(self, k: Any) -> EmpiricalRisk:
         return EmpiricalRisk(
-            jax.tree.map(jnp.asarray, self.store),
+            self.store,
+            self.order,
             jnp.asarray(self.offsets)[k],
             jnp.asarray(self.sizes)[k],
             self.capacity,
             self.loss_of,
             self.unravel,
         )
+
+    def loss(self, w: Vector) -> Scalar:
+        return _population_loss(self, w)
+
+    def grad(self, w: Vector) -> Vector:
+        return _population_grad(self, w)
+
+
+# All examples in one pass, example i of client k weighing p_k / n_k: a million small clients cost no more than one
+# large one.
+
+
+def _row_weights(federation: Examples, dtype: Any) -> tuple[int, Callable[[Any, Any], Any]]:
+    sizes = jnp.asarray(federation.sizes)
+    n = jax.tree.leaves(federation.store)[0].shape[0] if federation.order is None else federation.order.shape[0]
+    each = jnp.repeat((jnp.asarray(federation.weights) / sizes).astype(dtype), sizes, total_repeat_length=n)
+    return n, lambda positions, mask: jnp.where(mask, each[jnp.minimum(positions, n - 1)], 0)
+
+
+@jax.jit
+def _population_loss(federation: Examples, w: Vector) -> Scalar:
+    params = federation.unravel(w)
+    n, weights = _row_weights(federation, w.dtype)
+    return in_chunks(
+        lambda positions, mask: _summed(
+            federation, params, jnp.minimum(positions, n - 1), weights(positions, mask), None
+        ),
+        jnp.zeros((), w.dtype),
+        n,
+        n,
+    )
+
+
+@jax.jit
+def _population_grad(federation: Examples, w: Vector) -> Vector:
+    params = federation.unravel(w)
+    n, weights = _row_weights(federation, w.dtype)
+    gradient = jax.grad(lambda params, positions, weights: _summed(federation, params, positions, weights, None))
+    tree = in_chunks(
+        lambda positions, mask: gradient(params, jnp.minimum(positions, n - 1), weights(positions, mask)),
+        jax.tree.map(jnp.zeros_like, params),
+        n,
+        n,
+    )
+    return ravel_pytree(tree)[0]
 
 
 def _itself(w: Vector) -> Vector:
@@ -110,33 +175,41 @@ def examples(
     unravel: Callable[[Vector], Any] = _itself,
     weights: Any = "examples",
 ) -> Examples:
-    """A federation over a flat store: the first sizes[0] rows belong to client 0, the next sizes[1] to client 1, ...
+    """A federation over a flat store.
 
     Args:
         store: a pytree of arrays with a common leading axis, for example (x, y).
-        sizes: how many rows each client owns.
+        sizes: how many rows each client owns: the first sizes[0] rows are client 0's, the next sizes[1] client 1's, and
+            so on. Or a `Split`, which says for itself who owns what.
         loss: loss(params, rows, key) gives one number for each row; key is None outside training steps.
         unravel: from the flat vector to the model's parameters, as jax.flatten_util.ravel_pytree returns it.
         weights: population weights p_k: "examples" (in proportion to sizes), "uniform", or one number for each client.
     """
-    sizes = np.asarray(sizes)
+    split = sizes if isinstance(sizes, Split) else None
+    sizes = np.asarray(sizes if split is None else split.sizes)
     if sizes.ndim != 1 or not np.issubdtype(sizes.dtype, np.integer) or len(sizes) == 0:
-        raise ValueError("sizes must be a one-dimensional array of whole numbers, one for each client.")
+        raise ValueError("sizes must be a one-dimensional array of whole numbers, one for each client, or a Split.")
     if np.any(sizes < 1):
         empty = int(np.argmax(sizes < 1))
         raise ValueError(f"sizes: client {empty} has {sizes[empty]} examples; leave out clients that have none.")
     rows = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in jax.tree.leaves(store)}
-    if rows != {int(sizes.sum())}:
+    if split is None and rows != {int(sizes.sum())}:
         raise ValueError(
             f"sizes add up to {sizes.sum()} examples, but the arrays of the store have {sorted(rows)} rows."
+        )
+    if split is not None and (len(rows) != 1 or max(rows) <= split.order.max()):
+        raise ValueError(
+            f"The split gives away row {split.order.max()}, but the arrays of the store have {sorted(rows)} rows."
         )
     if isinstance(weights, str):
         named = {"examples": sizes, "uniform": np.ones(len(sizes))}
         if weights not in named:
             raise ValueError(f"weights must be 'examples', 'uniform' or an array, got {weights!r}.")
         weights = named[weights]
+    in_order = split is None or np.array_equal(split.order, np.arange(max(rows)))
     return Examples(
         store=jax.tree.map(jnp.asarray, store),  # on the device once, not once a call
+        order=None if split is None or in_order else jnp.asarray(split.order, jnp.int32),
         offsets=(np.cumsum(sizes) - sizes).astype(np.int32),
         sizes=sizes.astype(np.int32),
         weights=normalised(weights, len(sizes)),

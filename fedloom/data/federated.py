@@ -1,0 +1,120 @@
+"""Federated data: flat stores of training and test examples, and who owns which."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedloom.data.dataset import Dataset
+from fedloom.data.describe import Description, description
+from fedloom.data.examples import Examples, Loss, examples
+from fedloom.data.split import Split
+from fedloom.data.splits import by_key, train_test
+from fedloom.problem import Vector
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FederatedData:
+    """Training examples with their owners; a global test set; test examples of single clients where there are any.
+
+    A store is a pair (x, y) of arrays, or of trees of arrays, with examples along the first axis; it is put on JAX's
+    device at once, so that there is one copy. Memory is that of the examples plus a few numbers for each client.
+    """
+
+    train: Any
+    split: Split
+    test: Any = None  # the global test set
+    test_split: Split | None = None  # the test examples of each client, as rows of `test`
+    classes: int | None = None  # labels are 0 .. classes - 1; None: not a classification
+
+    def __post_init__(self) -> None:
+        for name, store, split in (("train", self.train, self.split), ("test", self.test, self.test_split)):
+            if store is None or split is None:
+                continue
+            rows = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in jax.tree.leaves(store)}
+            if len(rows) != 1:
+                raise ValueError(f"{name}: the arrays must have one number of rows, but have {sorted(rows)}.")
+            if len(split.order) and split.order.max() >= max(rows):
+                raise ValueError(f"{name}: the split gives away row {split.order.max()} of {max(rows)} rows.")
+        if self.test_split is not None and self.test_split.clients != self.split.clients:
+            raise ValueError(
+                f"test_split has {self.test_split.clients} clients, but there are {self.split.clients}; "
+                "a client without test examples has size 0."
+            )
+        if np.any(self.split.sizes < 1):
+            empty = int(np.argmax(self.split.sizes < 1))
+            raise ValueError(f"Client {empty} has no training example; leave it out with split.at_least(1).")
+        train = jax.tree.map(jnp.asarray, self.train)
+        same = self.test is self.train
+        object.__setattr__(self, "test", train if same else jax.tree.map(jnp.asarray, self.test))
+        object.__setattr__(self, "train", train)
+
+    @property
+    def clients(self) -> int:
+        return self.split.clients
+
+    def federation(self, loss: Loss, unravel: Callable[[Vector], Any], weights: Any = "examples") -> Examples:
+        """The clients to train on. `loss` and `weights` are as in `examples`."""
+        return examples(self.train, self.split, loss, unravel, weights)
+
+    def describe(self) -> Description:
+        """Sizes, label histogram, and how much the clients differ."""
+        return description(
+            np.asarray(self.train[1]), self.split, self.classes, None if self.test is None else len(self.test[1])
+        )
+
+
+def federated(dataset: Dataset, split: Split, test_split: Split | None = None) -> FederatedData:
+    """The examples of a dataset, given to clients."""
+    test = None if dataset.test_y is None else (dataset.test_x, dataset.test_y)
+    return FederatedData((dataset.x, dataset.y), split, test, test_split, dataset.classes)
+
+
+def by_client(x: Any, y: Any, clients: Any, *, test: float = 0.1, seed: int = 0) -> FederatedData:
+    """One's own arrays: examples x with labels or targets y; clients[i] is the name of the client that owns example i.
+
+    The share `test` of each client's examples, drawn with `seed`, is set aside for testing; 0 keeps all for training.
+    Whole-number labels y make it a classification.
+    """
+    y, clients = np.asarray(y), np.asarray(clients)
+    if not 0 <= test < 1:
+        raise ValueError(f"test must be a share in [0, 1), got {test!r}.")
+    if clients.shape != (len(y),):
+        raise ValueError(f"clients must name the owner of each of {len(y)} examples, got shape {clients.shape}.")
+    labels = y.ndim == 1 and np.issubdtype(y.dtype, np.integer)
+    data = Dataset(x, y, classes=int(y.max()) + 1 if labels and len(y) else None)
+    split = by_key(clients)
+    if test == 0:
+        return federated(data, split)
+    train, held_out = train_test(split, seed=seed, fraction=1 - test)
+    rows = held_out.order
+    held = jax.tree.map(lambda a: np.asarray(a)[rows], (data.x, data.y))
+    own = Split(np.arange(len(rows)), held_out.sizes, held_out.names)
+    return FederatedData((data.x, data.y), train, held, own, data.classes)
+
+
+def natural(dataset: Dataset, at_least: int = 1) -> FederatedData:
+    """One client for each of the dataset's own keys (writers, roles, hospitals) with enough training examples.
+
+    The test examples of the same key are the client's own; the global test set has all.
+    """
+    if dataset.keys is None:
+        raise ValueError(f"{dataset.origin} does not say who owns its examples; use a split such as iid or dirichlet.")
+    split = by_key(dataset.keys)
+    test_split = None
+    if dataset.test_keys is not None:
+        distinct = np.unique(dataset.keys)  # sorted, as by_key has them
+        place = np.minimum(np.searchsorted(distinct, dataset.test_keys), len(distinct) - 1)
+        rows = np.flatnonzero(distinct[place] == dataset.test_keys)
+        if len(rows):
+            order = rows[np.argsort(place[rows], kind="stable")]
+            test_split = Split(order, np.bincount(place[rows], minlength=split.clients), split.names)
+    keep = np.flatnonzero(split.sizes >= at_least)
+    if len(keep) == 0:
+        raise ValueError(f"{dataset.origin}: no client has {at_least} examples; the largest has {split.sizes.max()}.")
+    if len(keep) < split.clients:
+        split, test_split = split.take(keep), None if test_split is None else test_split.take(keep)
+    return federated(dataset, split, test_split)

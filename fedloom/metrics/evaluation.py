@@ -1,0 +1,138 @@
+"""Evaluation: metrics of one model on a test set, of one model on every client, and of every client's own model."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedloom.data.examples import in_chunks, rows_at
+from fedloom.data.split import Split
+from fedloom.problem import Key, Vector
+
+# (params, rows) -> {metric: (numerator of each row, denominator of each row)}
+Score = Callable[[Any, Any], Mapping[str, tuple[jax.Array, jax.Array]]]
+
+_CHUNK = 256
+
+
+class ByClient(NamedTuple):
+    """One metric for each client; clients without an example, or whose denominator is 0, are nan."""
+
+    values: np.ndarray
+    larger_is_better: bool
+
+    @property
+    def known(self) -> np.ndarray:
+        return self.values[~np.isnan(self.values)]
+
+    @property
+    def mean(self) -> float:
+        """The plain mean over clients."""
+        return float(self.known.mean()) if len(self.known) else float("nan")
+
+    @property
+    def worst_decile(self) -> float:
+        """The mean over the worst tenth of the clients, at least one of them."""
+        ordered = np.sort(self.known)
+        if not len(ordered):
+            return float("nan")
+        tenth = max(len(ordered) // 10, 1)
+        return float((ordered[:tenth] if self.larger_is_better else ordered[-tenth:]).mean())
+
+    def quantiles(self, q: Any = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)) -> np.ndarray:
+        """The distribution over clients."""
+        return np.quantile(self.known, q) if len(self.known) else np.full(len(q), np.nan)
+
+
+@functools.partial(jax.jit, static_argnames=("score", "unravel"))
+def _all_rows(store: Any, w: Vector, score: Score, unravel: Callable[[Vector], Any]) -> Any:
+    params = unravel(w)
+    n = jax.tree.leaves(store)[0].shape[0]
+    width = min(n, _CHUNK)
+
+    def chunk(start: Any) -> Any:
+        return score(params, rows_at(store, None, jnp.minimum(start + jnp.arange(width), n - 1)))
+
+    scores = jax.lax.map(chunk, jnp.arange(0, n, width))
+    return jax.tree.map(lambda x: x.reshape(-1)[:n], scores)
+
+
+def examplewise(store: Any, w: Vector, score: Score, unravel: Callable[[Vector], Any]) -> dict[str, Any]:
+    """Numerator and denominator of each metric for each row of a store."""
+    return {name: tuple(np.asarray(x) for x in pair) for name, pair in _all_rows(store, w, score, unravel).items()}
+
+
+def total(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Each metric over all rows."""
+    return {
+        name: _ratio(float(np.sum(a, dtype=float)), float(np.sum(b, dtype=float))) for name, (a, b) in scores.items()
+    }
+
+
+def by_client(scores: Mapping[str, Any], split: Split) -> dict[str, np.ndarray]:
+    """Each metric for each client of a split of these rows."""
+    owner = split.owner()
+
+    def sums(x: np.ndarray) -> np.ndarray:
+        return np.bincount(owner, weights=np.asarray(x, float)[split.order], minlength=split.clients)
+
+    return {name: _ratios(sums(a), sums(b)) for name, (a, b) in scores.items()}
+
+
+@functools.partial(jax.jit, static_argnames=("score", "unravel", "capacity"))
+def _own(
+    store: Any, order: Any, offsets: Any, sizes: Any, models: Any, score: Score, unravel: Any, capacity: int
+) -> Any:
+    def of_client(k: Any) -> Any:
+        params = unravel(models[k])
+
+        def of_chunk(positions: Any, mask: Any) -> Any:
+            scores = score(params, rows_at(store, order, offsets[k] + jnp.where(mask, positions, 0)))
+            return jax.tree.map(lambda x: jnp.sum(jnp.where(mask, x, 0)), scores)
+
+        zero = jax.tree.map(
+            lambda s: jnp.zeros((), s.dtype),
+            jax.eval_shape(of_chunk, jnp.arange(min(capacity, _CHUNK)), jnp.ones(min(capacity, _CHUNK), bool)),
+        )
+        return in_chunks(of_chunk, zero, sizes[k], capacity)
+
+    return jax.lax.map(of_client, jnp.arange(sizes.shape[0]))
+
+
+def own_models(
+    store: Any, split: Split, models: Any, score: Score, unravel: Callable[[Vector], Any]
+) -> dict[str, np.ndarray]:
+    """Each metric for each client, with its own model models[k], on its own rows."""
+    if np.shape(models)[0] != split.clients:
+        raise ValueError(f"models has {np.shape(models)[0]} rows, but there are {split.clients} clients.")
+    capacity = max(int(split.sizes.max()), 1)
+    arrays = [jnp.asarray(a, jnp.int32) for a in (split.order, split.offsets[:-1], split.sizes)]
+    sums = _own(jax.tree.map(jnp.asarray, store), *arrays, jnp.asarray(models), score, unravel, capacity)
+    return {name: _ratios(np.asarray(a, float), np.asarray(b, float)) for name, (a, b) in sums.items()}
+
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b else float("nan")
+
+
+def _ratios(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(b > 0, a / np.where(b > 0, b, 1), np.nan)
+
+
+@functools.cache  # the same function for the same task, so that programs are shared
+def scorer(
+    metrics: tuple[Any, ...],
+    apply: Callable[[Any, Any, Key | None], jax.Array],
+    prepare: Callable[[Any, Key | None], tuple[Any, Any]],
+) -> Score:
+    """The Score of a model: prepared rows through `apply`, without a key, then every metric."""
+
+    def score(params: Any, rows: Any) -> Mapping[str, tuple[jax.Array, jax.Array]]:
+        x, y = prepare(rows, None)
+        outputs = apply(params, x, None)
+        return {m.name: m.of(outputs, y) for m in metrics}
+
+    return score

@@ -1,0 +1,109 @@
+"""Losses and metrics: what is measured on an example, given a model's outputs.
+
+A loss gives one number for each example. A metric is a ratio of sums: it gives a numerator and a denominator for each
+example, so that it can be summed over a test set, over a client, or over clients, and means the same everywhere.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+
+Criterion = Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def _mean_of_rest(x: jax.Array) -> jax.Array:
+    return jnp.mean(x.reshape(x.shape[0], -1), axis=1)
+
+
+def cross_entropy(outputs: jax.Array, y: jax.Array) -> jax.Array:
+    """Softmax cross-entropy with whole-number labels; for sequences the mean over positions, padding included.
+
+    FedOpt's sequence models are trained so: their padded targets count in the loss, though not in the accuracy.
+    """
+    return _mean_of_rest(optax.softmax_cross_entropy_with_integer_labels(outputs, y.astype(jnp.int32)))
+
+
+def binary_cross_entropy(outputs: jax.Array, y: jax.Array) -> jax.Array:
+    """Sigmoid cross-entropy with targets 0 or 1; for several outputs, as in tag prediction, their mean."""
+    return _mean_of_rest(optax.sigmoid_binary_cross_entropy(outputs, y.reshape(outputs.shape).astype(outputs.dtype)))
+
+
+def squared_error(outputs: jax.Array, y: jax.Array) -> jax.Array:
+    """The squared difference; for several outputs their mean."""
+    return _mean_of_rest((outputs - y.reshape(outputs.shape)) ** 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """`of(outputs, y)` gives a numerator and a denominator for each example; the metric is the ratio of their sums."""
+
+    name: str
+    of: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+    larger_is_better: bool = True
+
+
+def _one_each(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return x, jnp.ones_like(x)
+
+
+def _correct(outputs: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _one_each((jnp.argmax(outputs, axis=-1) == y).astype(outputs.dtype))
+
+
+def _sign_correct(outputs: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _one_each(((outputs.reshape(y.shape) > 0) == (y > 0)).astype(outputs.dtype))
+
+
+accuracy = Metric("accuracy", _correct)
+binary_accuracy = Metric("accuracy", _sign_correct)  # of one output, the logit of class 1
+
+
+@functools.cache
+def token_accuracy(*ignored: int) -> Metric:
+    """Share of right tokens among the positions whose target is none of `ignored`.
+
+    The mask looks at the target only: predicting an ignored token elsewhere is an error like any other. FedOpt ignores
+    padding (0) for Shakespeare, and padding, out-of-vocabulary and end of sentence for Stack Overflow.
+    """
+
+    def of(outputs: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        counted = jnp.ones(y.shape, bool)
+        for token in ignored:
+            counted &= y != token
+        right = counted & (jnp.argmax(outputs, axis=-1) == y)
+        return jnp.sum(right, axis=1).astype(outputs.dtype), jnp.sum(counted, axis=1).astype(outputs.dtype)
+
+    return Metric("accuracy", of)
+
+
+@functools.cache
+def recall_at(k: int) -> Metric:
+    """True tags among the k highest scores, over all true tags: micro-averaged, as Keras' Recall(top_k=k)."""
+
+    def of(outputs: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        top = jax.lax.top_k(outputs, k)[1]
+        hits = jnp.take_along_axis(y, top, axis=1)
+        return jnp.sum(hits, axis=1).astype(outputs.dtype), jnp.sum(y, axis=1).astype(outputs.dtype)
+
+    return Metric(f"recall@{k}", of)
+
+
+def _squared(outputs: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _one_each(squared_error(outputs, y))
+
+
+mse = Metric("mse", _squared, larger_is_better=False)
+
+
+@functools.cache
+def loss(criterion: Criterion) -> Metric:
+    """The mean of a loss."""
+
+    def of(outputs: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _one_each(criterion(outputs, y))
+
+    return Metric("loss", of, larger_is_better=False)

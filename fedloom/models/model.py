@@ -1,0 +1,57 @@
+"""What a model is: `init(key) -> params` and `apply(params, x, key) -> outputs`."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from fedloom.problem import Key, Vector
+
+P = ParamSpec("P")
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model as a pair of pure functions. `key` is None outside training: then nothing is dropped out."""
+
+    name: str
+    init: Callable[[Key], Any]
+    apply: Callable[[Any, Any, Key | None], jax.Array]
+
+    def flat(self, seed: int = 0) -> Vector:
+        """Initial parameters as one flat vector."""
+        return ravel_pytree(self.init(jax.random.key(seed)))[0]
+
+    @property
+    def unravel(self) -> Callable[[Vector], Any]:
+        """From the flat vector to the parameters; the same function for the same model, so that programs are shared."""
+        return _unravel(self)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model has."""
+        return sum(x.size for x in jax.tree.leaves(jax.eval_shape(self.init, jax.random.key(0))))
+
+
+@functools.cache
+def _unravel(model: Model) -> Callable[[Vector], Any]:
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    return ravel_pytree(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes))[1]
+
+
+def shared(make: Callable[P, Model]) -> Callable[P, Model]:
+    """Decorates a maker: equal arguments, however given, make the same Model, so that compiled programs are shared."""
+    signature, cached = inspect.signature(make), functools.cache(make)
+
+    @functools.wraps(make)
+    def maker(*args: P.args, **kwargs: P.kwargs) -> Model:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        return cached(*given.args, **given.kwargs)
+
+    return maker

@@ -1,0 +1,19 @@
+"""Named tasks: the data, splits, models, metrics and settings of the papers, and a few of our own."""
+
+from fedloom.hyperparameters import nearest
+from fedloom.tasks import feddr, feddyn, fedopt, fedprox, linear_speedup, more
+from fedloom.tasks.task import Loaded as Loaded
+from fedloom.tasks.task import Reported as Reported
+from fedloom.tasks.task import Setting as Setting
+from fedloom.tasks.task import Task as Task
+
+TASKS: dict[str, Task] = {
+    task.name: task for part in (more, fedprox, feddr, feddyn, linear_speedup, fedopt) for task in part.TASKS
+}
+
+
+def load(name: str, seed: int = 0) -> Loaded:
+    """The registered task `name` with its data, for example load("synthetic-1-1")."""
+    if name not in TASKS:
+        raise ValueError(f"There is no task {name!r}.{nearest(name, TASKS)}")
+    return TASKS[name].load(seed)

@@ -1,0 +1,106 @@
+"""The tasks of Yang et al., "Achieving Linear Speedup with Partial Worker Participation", ICLR 2021, arXiv:2101.11203.
+
+100 workers; digits_p gives each worker p of the 10 classes, so digits_1 is the most heterogeneous split and digits_10
+is iid. Workers are weighted equally; each has test examples of its own classes.
+
+Departures: test images are neither mirrored nor shifted. The authors clip gradients at norm 60, except that SCAFFOLD's
+control variates need unclipped steps. The ResNet has GroupNorm where theirs has BatchNorm.
+"""
+
+from typing import Any
+
+from fedloom.algorithms import FedAvg, Scaffold
+from fedloom.cohorts import everyone, uniform
+from fedloom.data import prepare, splits
+from fedloom.data.dataset import Dataset
+from fedloom.data.federated import FederatedData, federated
+from fedloom.data.sources import cifar, mnist
+from fedloom.models import MODELS
+from fedloom.solvers import SGD
+from fedloom.tasks.task import Reported, Setting, Task
+
+PAPER = "Linear speedup, arXiv:2101.11203"
+WORKERS = 100
+
+
+def digits(data: Dataset, p: int, seed: int) -> FederatedData:
+    """Train and test examples of the same p classes for each worker."""
+    assert data.test_y is not None
+    classes = splits.digits_p_classes(data.y, p, WORKERS, seed)
+    return federated(data, splits.of_classes(data.y, classes), splits.of_classes(data.test_y, classes))
+
+
+def _settings(epochs: int, rounds: int, most: tuple[int, ...]) -> dict[str, dict[str, Setting]]:
+    """eta = 1 and eta_l = 0.1; a variant for each number of workers in a round."""
+    steps: dict[str, Any] = {"lr": 0.1, "batch_size": 64, "epochs": epochs}
+    variants = {}
+    for n in most:
+        cohort = everyone() if n == WORKERS else uniform(n)
+        variants[f"n={n}"] = {
+            "fedavg": Setting(FedAvg(lr=1.0), SGD(clip=60.0, **steps), cohort, rounds),
+            "scaffold": Setting(Scaffold(lr=1.0), SGD(**steps), cohort, rounds),
+        }
+    return variants
+
+
+TUNED_OVER = {"lr": (1.0, 10.0), "solver.lr": (0.001, 0.01, 0.1), "solver.epochs": (1.0, 5.0, 10.0)}
+
+_ROUNDS = "rounds to {} test accuracy, {}"  # table 2: (SCAFFOLD, FedAvg)
+TABLE_2 = {
+    "mnist-lr-digits2": {"n=10": (14, 14), "n=100": (7, 11)},
+    "mnist-2nn-digits2": {"n=10": (14, 14), "n=100": (7, 17)},
+    "mnist-cnn-digits2": {"n=10": (14, 10), "n=100": (17, 7)},
+    "cifar10-resnet-digits10": {"n=10": (56, 44)},
+    "cifar10-resnet-digits2": {"n=10": (52, 61)},
+}
+
+
+def _task(name: str, model: str, p: int, source: Any, target: str, **fields: Any) -> Task:
+    reported = tuple(
+        Reported(_ROUNDS.format(target, n), {"scaffold": scaffold, "fedavg": fedavg})
+        for n, (scaffold, fedavg) in TABLE_2.get(name, {}).items()
+    )
+    return Task(
+        name,
+        lambda seed: digits(source(), p, seed),
+        MODELS[model](),
+        weights="uniform",
+        paper=PAPER,
+        tuned_over=TUNED_OVER,
+        reported=reported,
+        **fields,
+    )
+
+
+TASKS = tuple(
+    _task(
+        f"mnist-{short}-digits{p}",
+        model,
+        p,
+        mnist.mnist,
+        "95%",
+        prepare=prepare.standardised(*prepare.MNIST),
+        settings=_settings(5, 100, (10, 50, 100)),
+        about=f"MNIST over 100 workers with {p} of the 10 digits each: {words}.",
+        needs=("mnist",),
+    )
+    for short, model, words in (
+        ("lr", "mnist-logistic", "logistic regression"),
+        ("2nn", "2nn", "two hidden layers of 200"),
+        ("cnn", "mnist-cnn", "a convolutional network"),
+    )
+    for p in (1, 2, 5, 10)
+) + tuple(
+    _task(
+        f"cifar10-resnet-digits{p}",
+        "cifar-resnet18",
+        p,
+        cifar.cifar10,
+        "75%",
+        prepare=prepare.cifar_speedup,
+        settings=_settings(10, 200, (10,)),
+        about=f"CIFAR-10 over 100 workers with {p} of the 10 classes each: a ResNet-18.",
+        needs=("cifar10",),
+    )
+    for p in (1, 2, 5, 10)
+)

@@ -1,0 +1,186 @@
+"""A task: data and their split, a model, a loss, metrics, and what papers ran on it."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedloom.algorithm import Algorithm
+from fedloom.client import Federation, Solver
+from fedloom.cohorts import CohortRule
+from fedloom.data.examples import Examples, Loss
+from fedloom.data.federated import FederatedData
+from fedloom.data.prepare import Prepare, plain
+from fedloom.data.split import Split
+from fedloom.hyperparameters import nearest
+from fedloom.metrics import evaluation
+from fedloom.metrics.scores import Criterion, Metric, accuracy, cross_entropy, loss
+from fedloom.models.model import Model
+from fedloom.problem import Key, Vector
+
+Source = FederatedData | Federation
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What was run with one algorithm: everything that `simulate` takes besides the task."""
+
+    algorithm: Algorithm
+    solver: Solver
+    cohort: CohortRule
+    rounds: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Reported:
+    """Figures that a paper reports, one for each algorithm."""
+
+    what: str
+    values: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Task:
+    """Data, a model, a loss, metrics, and the papers' settings. `load` reads the data."""
+
+    name: str
+    data: Source | Callable[[int], Source]  # or a function of the seed that makes them
+    model: Model | None = None  # None for a federation that is itself a function of w
+    criterion: Criterion = cross_entropy  # (outputs, y) -> the loss of each example
+    metrics: tuple[Metric, ...] = (accuracy,)  # besides the loss
+    prepare: Prepare = plain  # (stored rows, key or None) -> (x, y) as model and loss take them
+    weights: Any = "examples"  # population weights p_k: "examples", "uniform" or an array
+    about: str = ""
+    paper: str = ""
+    # {variant: {algorithm: setting}}; the first variant is the usual one.
+    settings: Mapping[str, Mapping[str, Setting]] = dataclasses.field(default_factory=dict)
+    tuned_over: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)  # the paper's grids
+    reported: tuple[Reported, ...] = ()
+    needs: tuple[str, ...] = ()  # what must be in the data directory, by the names that `fedloom download` takes
+
+    def load(self, seed: int = 0) -> "Loaded":
+        """Read or draw the data, split them, and initialise the model. The seed determines split and initial model."""
+        if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+            raise ValueError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}.")
+        data = self.data if isinstance(self.data, FederatedData | Federation) else self.data(int(seed))
+        if isinstance(data, Federation):
+            return Loaded(self, None, data, jnp.zeros(jax.tree.leaves(data)[0].shape[-1]))
+        if self.model is None:
+            raise ValueError(f"Task {self.name!r} has data but no model.")
+        federation = data.federation(
+            training_loss(self.criterion, self.model.apply, self.prepare), self.model.unravel, self.weights
+        )
+        return Loaded(self, data, federation, self.model.flat(seed))
+
+    def setting(self, algorithm: str, variant: str | None = None) -> Setting:
+        """What the paper ran with an algorithm; without a variant the first that has the algorithm."""
+        if variant is not None and variant not in self.settings:
+            raise ValueError(f"Task {self.name!r} has no variant {variant!r}.{nearest(variant, self.settings)}")
+        tables = list(self.settings.values()) if variant is None else [self.settings[variant]]
+        for table in tables:
+            if algorithm in table:
+                return table[algorithm]
+        known = {name for table in tables for name in table}
+        raise ValueError(f"Task {self.name!r} has no published setting of {algorithm!r}.{nearest(algorithm, known)}")
+
+
+@functools.cache  # the same function for the same task, so that compiled programs are shared
+def training_loss(criterion: Criterion, apply: Callable[[Any, Any, Key | None], Any], prepare: Prepare) -> Loss:
+    """loss(params, rows, key): prepare the rows, apply the model, compare. The key feeds augmentation and dropout."""
+
+    def of_rows(params: Any, rows: Any, key: Key | None) -> jax.Array:
+        first, second = (None, None) if key is None else jax.random.split(key)
+        x, y = prepare(rows, first)
+        return criterion(apply(params, x, second), y)
+
+    return of_rows
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Loaded:
+    """A task with its data in memory: what `simulate` needs, and how to evaluate what it returns."""
+
+    task: Task
+    data: FederatedData | None
+    federation: Federation
+    w: Vector  # the initial model
+
+    def setting(self, algorithm: str, variant: str | None = None) -> Setting:
+        return self.task.setting(algorithm, variant)
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        return {m.name: m for m in (loss(self.task.criterion), *self.task.metrics)}
+
+    def evaluate(self, w: Vector) -> dict[str, float]:
+        """The training objective f(w), and every metric on the global test set if there is one."""
+        values = {"train loss": float(self.federation.loss(w))}
+        if self.data is not None and self.data.test is not None:
+            values |= {f"test {name}": value for name, value in self.scores(w).items()}
+        return values
+
+    def scores(self, w: Vector, part: str = "test") -> dict[str, float]:
+        """Every metric over all test examples, or over all examples that clients train on (part="train")."""
+        scores = self._examplewise(w, part)
+        if part == "train":
+            rows = self._split(part).order
+            scores = {name: (a[rows], b[rows]) for name, (a, b) in scores.items()}
+        return evaluation.total(scores)
+
+    def by_client(self, w: Vector, part: str = "test") -> dict[str, evaluation.ByClient]:
+        """Every metric of the model w on each client's own test (or training) examples."""
+        return self._named(evaluation.by_client(self._examplewise(w, part), self._split(part)))
+
+    def by_own_model(self, models: Any, part: str = "test") -> dict[str, evaluation.ByClient]:
+        """Every metric of each client's own model, models[k], on its own examples; see `own_models`."""
+        store, split = self._store(part), self._split(part)
+        return self._named(evaluation.own_models(store, split, models, self._score, self._examples.unravel))
+
+    def own_models(self, algorithm: Algorithm, clients: Mapping[int, Any]) -> jax.Array:
+        """The clients' own models, one in each row, from the memories in a record, for methods that keep them."""
+        first = algorithm.own_model(algorithm.init_client(self.w))
+        if first is None:
+            raise ValueError(f"{type(algorithm).__name__} does not keep a model of each client.")
+        models: list[Any] = [first] * self.federation.clients
+        for k, memory in clients.items():
+            models[k] = algorithm.own_model(memory)
+        return jnp.stack(models)
+
+    def _named(self, values: dict[str, np.ndarray]) -> dict[str, evaluation.ByClient]:
+        return {name: evaluation.ByClient(v, self.metrics[name].larger_is_better) for name, v in values.items()}
+
+    @property
+    def _examples(self) -> Examples:
+        if not isinstance(self.federation, Examples):
+            raise ValueError(f"Task {self.task.name!r} is a function of w: it has no examples, only federation.loss.")
+        return self.federation
+
+    def _split(self, part: str) -> Split:
+        assert self.data is not None
+        split = self.data.split if part == "train" else self.data.test_split
+        if split is None:
+            raise ValueError(
+                f"The clients of task {self.task.name!r} have no test examples of their own; use part='train'."
+            )
+        return split
+
+    def _store(self, part: str) -> Any:
+        if part not in ("train", "test"):
+            raise ValueError(f"part must be 'train' or 'test', got {part!r}.")
+        train = self._examples.store
+        assert self.data is not None
+        if part == "test" and self.data.test is None:
+            raise ValueError(f"Task {self.task.name!r} has no test examples; use part='train'.")
+        return train if part == "train" else self.data.test
+
+    @functools.cached_property
+    def _score(self) -> evaluation.Score:
+        assert self.task.model is not None
+        return evaluation.scorer(tuple(self.metrics.values()), self.task.model.apply, self.task.prepare)
+
+    def _examplewise(self, w: Vector, part: str) -> dict[str, Any]:
+        return evaluation.examplewise(self._store(part), w, self._score, self._examples.unravel)
