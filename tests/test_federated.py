@@ -47,7 +47,7 @@ def test_training_on_a_split_is_training_on_sorted_rows():
 
 @pytest.mark.parametrize("federation", [SHUFFLED, SORTED], ids=["split", "sorted"])
 def test_the_population_is_the_weighted_sum_over_clients(federation):
-    """One pass over all examples, against the definition: sum_k p_k F_k. A client has weight 0, and one has most rows."""
+    """One pass over all examples, against the definition sum_k p_k F_k. A client has weight 0, one has most rows."""
     objectives = [federation.objective(k) for k in range(len(SIZES))]
     p = np.asarray(federation.weights)
     want = sum(p[k] * objectives[k].loss(W) for k in range(len(SIZES)))
@@ -109,7 +109,7 @@ def test_natural_clients_that_share_nobody_with_the_test_set():
 
 
 def test_description_of_a_small_split():
-    """Client 0: one class. Client 1: halves. Client 2: 5, 3, 1, 1 of four classes, so 1, 2, 2 classes cover 40, 60, 80%."""
+    """Client 0: one class. Client 1: halves. Client 2: 5, 3, 1, 1 of four, so 1, 2, 2 classes cover 40, 60, 80%."""
     y = np.array([0] * 4 + [0, 0, 1, 1] + [0] * 5 + [1] * 3 + [2, 3])
     data = FederatedData((y, y), Split(np.arange(18), np.array([4, 4, 10])), classes=5)
     d = data.describe()

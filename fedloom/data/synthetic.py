@@ -8,7 +8,8 @@ In both, client k has its own linear rule and its own distribution of inputs:
 
 alpha and beta (gamma_1 and gamma_2 in FedDyn) are *standard deviations*, as in the authors' code; the papers'
 N(0, alpha) reads as a variance, which differs for 0.5 only. Labels are the argmax: nothing is drawn from the softmax.
-Synthetic(0, 0) is not iid: every client still has its own W_k and v_k.
+Synthetic(0, 0) is not iid: every client still has its own W_k and v_k. In fact alpha changes nothing: u_k adds the same
+to the scores of all classes. What makes the clients' rules differ is the 1 in N(u_k, 1), for every alpha.
 
 Departures: the authors set no seed, so only the distribution can be repeated; their files are read with `sources.leaf`.
 """
