@@ -23,6 +23,7 @@ format: .venv/dev
 
 docs: .venv/installed
 	$(BIN)/python docs/algorithms.py
+	$(BIN)/python docs/tasks.py
 
 .venv/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

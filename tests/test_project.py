@@ -14,7 +14,8 @@ import jax
 import pytest
 
 import fedloom as fl
-from fedloom import cohorts, regularizers, schedules, solvers
+from fedloom import cohorts, metrics, models, regularizers, schedules, solvers, tasks
+from fedloom.data.catalogue import CATALOGUE
 from tests import conftest
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -54,7 +55,23 @@ ALLOWED = {  # what each part may import, besides itself
     "algorithms": {"algorithm", "hyperparameters", "problem", "regularizers"},
     "solvers": {"client", "hyperparameters", "problem", "schedules"},
     "data": {"client", "hyperparameters", "problem"},
+    "models": {"problem"},
+    "metrics": {"client", "data", "problem", "regularizers"},
     "engines": {"algorithm", "client", "cohorts", "hyperparameters", "problem"},
+    "tasks": {
+        "algorithm",
+        "algorithms",
+        "client",
+        "cohorts",
+        "data",
+        "hyperparameters",
+        "metrics",
+        "models",
+        "problem",
+        "regularizers",
+        "schedules",
+        "solvers",
+    },
 }
 
 
@@ -71,7 +88,7 @@ def test_imports_point_one_way(path):
 
 
 def documented():
-    for module in (cohorts, regularizers, schedules, solvers, fl):
+    for module in (cohorts, metrics, models, regularizers, schedules, solvers, tasks, fl):
         for name, value in vars(module).items():
             if inspect.isclass(value) and value.__module__.startswith("fedloom"):
                 yield pytest.param(value, id=f"{module.__name__}.{name}")
@@ -146,8 +163,23 @@ def test_the_comparison_refuses_bad_input(arguments, sentence):
     assert sentence in done.stderr
 
 
-def test_the_page_of_algorithms_is_up_to_date():
-    spec = importlib.util.spec_from_file_location("algorithms_page", ROOT / "docs/algorithms.py")
+@pytest.mark.parametrize("page", ["algorithms", "tasks"])
+def test_a_page_made_from_a_registry_is_up_to_date(page):
+    spec = importlib.util.spec_from_file_location(page, ROOT / f"docs/{page}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert (ROOT / "docs/algorithms.md").read_text() == module.page(), "run make docs"
+    assert (ROOT / f"docs/{page}.md").read_text() == module.page(), "run make docs"
+
+
+def test_the_table_of_data_files_has_every_name():
+    """docs/data.md says where each thing that a task needs is looked for."""
+    table = (ROOT / "docs/data.md").read_text()
+    needed = {name for task in fl.tasks.TASKS.values() for name in task.needs}
+    for name in needed | CATALOGUE.keys() - {"fed_emnist_digitsonly"}:
+        assert f"`{name}`" in table, name
+
+
+def test_every_split_is_in_the_documentation():
+    page = (ROOT / "docs/data.md").read_text()
+    for name in fl.splits.SPLITS:
+        assert f"`{name}`" in page, name
