@@ -30,17 +30,9 @@ def loss(w: jax.Array, rows: tuple[jax.Array, jax.Array], key: jax.Array | None)
 
 
 def synthetic(clients: int = 30, seed: int = 0) -> tuple[fl.Federation, tuple[np.ndarray, np.ndarray]]:
-    rng = np.random.default_rng(seed)
-    sizes = np.clip(rng.lognormal(4, 1, clients), 20, 300).astype(int)
-    scale = np.arange(1, FEATURES + 1) ** -0.6  # covariance j^-1.2
-    x, y = [], []
-    for n in sizes:
-        rule = rng.normal(rng.normal(), 1, (FEATURES, CLASSES))
-        inputs = rng.normal(rng.normal(rng.normal(), 1, FEATURES), scale, (n, FEATURES))
-        x.append(inputs)
-        y.append(np.argmax(inputs @ rule, axis=1))
-    store = np.concatenate(x).astype(np.float32), np.concatenate(y).astype(np.int32)
-    return fl.examples(store, sizes, loss), store
+    sizes = np.clip(np.random.default_rng(seed).lognormal(4, 1, clients), 20, 300).astype(int)
+    data = fl.data.synthetic(1.0, 1.0, clients=clients, features=FEATURES, classes=CLASSES, sizes=sizes, seed=seed)
+    return fl.examples(data.train, data.split, loss), data.train
 
 
 def optimum(federation: fl.Federation, w: jax.Array) -> jax.Array:

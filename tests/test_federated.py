@@ -163,7 +163,6 @@ def test_bad_data_raise_a_sentence(make, sentence):
 # Scale.
 
 MILLION = """
-import resource
 import numpy as np
 import fedloom as fl
 
@@ -176,13 +175,13 @@ before, after = task.evaluate(task.w), task.evaluate(last.w)
 assert after["train loss"] < before["train loss"]
 assert len(task.by_client(last.w)["accuracy"].values) == n
 assert len(data.describe().entropy) == n
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads its own size where Linux keeps it")
 def test_a_million_clients_fit_in_a_gigabyte():
     """Data, a federation, three rounds of a method with client memories, evaluation by client, and a description."""
     done = subprocess.run([sys.executable, "-c", MILLION], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert float(done.stdout) < 1024
+    assert int(done.stdout) < 2**20  # its largest size so far, in KiB

@@ -179,6 +179,15 @@ def test_the_table_of_data_files_has_every_name():
         assert f"`{name}`" in table, name
 
 
+def test_the_readme_counts_right():
+    readme = (ROOT / "README.md").read_text()
+    assert re.findall(r"(\d+) named tasks", readme) == [str(len(tasks.TASKS))]
+    assert re.findall(r"(\d+) of the papers' models", readme) == [str(len(models.MODELS))]
+    assert re.findall(r"(\d+) splits", readme) == [str(len(fl.splits.SPLITS))]
+    assert re.findall(r"compare (\d+) algorithms", readme) == [str(len(fl.ALGORITHMS))]
+    assert f"has {len(tasks.TASKS)}, by name" in readme
+
+
 def test_every_split_is_in_the_documentation():
     page = (ROOT / "docs/data.md").read_text()
     for name in fl.splits.SPLITS:

@@ -3,8 +3,11 @@
 100 workers; digits_p gives each worker p of the 10 classes, so digits_1 is the most heterogeneous split and digits_10
 is iid. Workers are weighted equally; each has test examples of its own classes.
 
-Departures: test images are neither mirrored nor shifted. The authors clip gradients at norm 60, except that SCAFFOLD's
-control variates need unclipped steps. The ResNet has GroupNorm where theirs has BatchNorm.
+Departures: the paper does not say its batch size on MNIST. The default of the authors' code is 64; with 10, as in
+McMahan et al., the number of rounds comes closer to their table 2, so that is the usual variant here. The table's 95% is
+beyond logistic regression, which ends near 92% on MNIST (benchmarks/results.md). Test images are neither mirrored nor
+shifted. The authors clip gradients at norm 60; SCAFFOLD's control variates need unclipped steps. The ResNet has
+GroupNorm where theirs has BatchNorm.
 """
 
 from typing import Any
@@ -30,16 +33,17 @@ def digits(data: Dataset, p: int, seed: int) -> FederatedData:
     return federated(data, splits.of_classes(data.y, classes), splits.of_classes(data.test_y, classes))
 
 
-def _settings(epochs: int, rounds: int, most: tuple[int, ...]) -> dict[str, dict[str, Setting]]:
-    """eta = 1 and eta_l = 0.1; a variant for each number of workers in a round."""
-    steps: dict[str, Any] = {"lr": 0.1, "batch_size": 64, "epochs": epochs}
+def _settings(epochs: int, rounds: int, most: tuple[int, ...], batch_sizes: tuple[int, ...]) -> Any:
+    """eta = 1 and eta_l = 0.1; a variant for each number of workers in a round, and for each further batch size."""
     variants = {}
-    for n in most:
-        cohort = everyone() if n == WORKERS else uniform(n)
-        variants[f"n={n}"] = {
-            "fedavg": Setting(FedAvg(lr=1.0), SGD(clip=60.0, **steps), cohort, rounds),
-            "scaffold": Setting(Scaffold(lr=1.0), SGD(**steps), cohort, rounds),
-        }
+    for batch_size in batch_sizes:
+        steps: dict[str, Any] = {"lr": 0.1, "batch_size": batch_size, "epochs": epochs}
+        for n in most:
+            cohort = everyone() if n == WORKERS else uniform(n)
+            variants[f"n={n}" if batch_size == batch_sizes[0] else f"n={n}, batch {batch_size}"] = {
+                "fedavg": Setting(FedAvg(lr=1.0), SGD(clip=60.0, **steps), cohort, rounds),
+                "scaffold": Setting(Scaffold(lr=1.0), SGD(**steps), cohort, rounds),
+            }
     return variants
 
 
@@ -80,7 +84,7 @@ TASKS = tuple(
         mnist.mnist,
         "95%",
         prepare=prepare.standardised(*prepare.MNIST),
-        settings=_settings(5, 100, (10, 50, 100)),
+        settings=_settings(5, 100, (10, 50, 100), (10, 64)),
         about=f"MNIST over 100 workers with {p} of the 10 digits each: {words}.",
         needs=("mnist",),
     )
@@ -98,7 +102,7 @@ TASKS = tuple(
         cifar.cifar10,
         "75%",
         prepare=prepare.cifar_speedup,
-        settings=_settings(10, 200, (10,)),
+        settings=_settings(10, 200, (10,), (64,)),
         about=f"CIFAR-10 over 100 workers with {p} of the 10 classes each: a ResNet-18.",
         needs=("cifar10",),
     )
