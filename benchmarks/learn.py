@@ -3,7 +3,7 @@
     FEDLOOM_DATA=... python benchmarks/learn.py [mnist heart shakespeare synthetic] [--rounds N]
 
 MNIST: rounds to 95% test accuracy, beside table 2 of the linear-speedup paper (3 to 17 rounds). Heart disease: accuracy
-in every hospital beside that of always naming its more frequent class. Shakespeare and synthetic data: loss and accuracy.
+in every hospital beside that of always naming its more frequent class. The others: loss and accuracy.
 """
 
 import argparse

@@ -5,8 +5,8 @@ is iid. Workers are weighted equally; each has test examples of its own classes.
 
 Departures: the paper does not say its batch size on MNIST. The default of the authors' code is 64; with 10, as in
 McMahan et al., the number of rounds comes closer to their table 2, so that is the usual variant here. The table's 95%
-is beyond logistic regression, which ends near 92% on MNIST (benchmarks/results.md). Test images are neither mirrored nor
-shifted. The authors clip gradients at norm 60; SCAFFOLD's control variates need unclipped steps. The ResNet has
+is beyond logistic regression, which ends near 92% on MNIST (benchmarks/results.md). Test images are neither mirrored
+nor shifted. The authors clip gradients at norm 60; SCAFFOLD's control variates need unclipped steps. The ResNet has
 GroupNorm where theirs has BatchNorm.
 """
 
