@@ -90,7 +90,7 @@ def show(task: Task) -> str:
         "needs": ", ".join(task.needs) or "nothing: drawn or installed here",
         "model": "" if task.model is None else f"{task.model.name}, {task.model.parameters:,} parameters",
         "metrics": ", ".join(m.name for m in task.metrics),
-        "weights": str(task.weights),
+        "weights": "" if task.model is None else str(task.weights),
     }
     lines += [f"  {name:<8} {value}" for name, value in facts.items() if value]
     for variant, settings in task.settings.items():
@@ -132,6 +132,9 @@ def main(arguments: list[str] | None = None) -> int:
         if given.command == "list":
             print(table(LISTS[given.what][0], LISTS[given.what][1]()))
         elif given.command == "download":
+            for name in given.names:
+                if name not in CATALOGUE:
+                    raise ValueError(f"There is no download {name!r}.{nearest(name, CATALOGUE)}")
             for name in given.names:
                 for path in fetch(name):
                     print(path)

@@ -85,6 +85,18 @@ def test_by_client_without_a_test_share_trains_on_everything():
     assert data.split.sizes.tolist() == [2, 2]
 
 
+def test_by_client_with_lists_and_with_clients_too_small_to_spare_an_example():
+    data = by_client([[1.0], [2.0], [3.0]], [0, 1, 1], ["a", "b", "c"])
+    assert data.test is None
+    assert data.split.sizes.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("test", [0.1, 0.2, 0.3, 0.7, 0.8, 0.9])
+def test_by_client_holds_out_whole_shares_exactly(test):
+    data = by_client(np.ones((100, 1)), np.zeros(100, int), np.zeros(100), test=test)
+    assert data.test_split.sizes.tolist() == [round(100 * test)]
+
+
 def test_natural_clients_keep_their_own_test_examples():
     keys, test_keys = np.array(["x", "z", "x", "y", "x"]), np.array(["z", "w", "x", "z"])
     dataset = Dataset(np.arange(5), np.zeros(5, int), np.arange(4), np.zeros(4, int), keys, test_keys, classes=1)
@@ -122,6 +134,18 @@ def test_description_of_a_small_split():
     assert "3 clients, 18 training examples" in str(d)
 
 
+def test_description_in_blocks(monkeypatch):
+    """The table of labels by clients is made a few clients at a time."""
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 7, 500)
+    data = federated(Dataset(y, y, classes=7), fl.splits.dirichlet(y, 40, 0.3, 0))
+    whole = data.describe()
+    monkeypatch.setattr("fedloom.data.describe._CELLS", 30)
+    parts = data.describe()
+    np.testing.assert_array_equal(whole.entropy, parts.entropy)
+    np.testing.assert_array_equal(whole.covering[0.6], parts.covering[0.6])
+
+
 def test_description_without_labels():
     data = by_client(np.ones((4, 2)), np.array([0.5, 0.1, 2.0, 1.0]), [1, 0, 1, 0], test=0)
     assert data.describe().labels is None
@@ -148,6 +172,16 @@ def test_iid_data_are_covered_by_4_6_and_8_of_10_classes():
         (lambda: FederatedData((X, Y), SPLIT, (X, Y), Split(ORDER[:1], np.array([1]))), "test_split has 1 clients"),
         (lambda: by_client(X, Y, np.zeros(3)), f"owner of each of {N} examples"),
         (lambda: by_client(X, Y, np.zeros(N), test=1.0), r"test must be a share in \[0, 1\)"),
+        (lambda: by_client(X, Y, np.zeros(N), test="0.1"), "test must be a share"),
+        (lambda: by_client(X, ["a"] * N, np.zeros(N)), "y must be an array of numbers"),
+        (lambda: by_client(3.0, Y, np.zeros(N)), "x must be an array of numbers"),
+        (lambda: by_client(X, np.full(N, 2**40), np.zeros(N)), "1099511627777 classes; labels must be numbered 0, 1"),
+        (lambda: by_client(X, Y, np.full(N, np.nan)), "the key of example 0 is nan"),
+        (lambda: by_client(X, Y, np.full(N, np.datetime64("NaT"))), "the key of example 0 is NaT"),
+        (lambda: FederatedData([X, Y], SPLIT), r"train must be a pair \(x, y\)"),
+        (lambda: FederatedData((X, Y), SPLIT, (X, Y[1:])), "test: the arrays must have one number of rows"),
+        (lambda: FederatedData((X, Y), SPLIT, (X[:0], Y[:0])), "test has no examples"),
+        (lambda: FederatedData((X, Y), SPLIT, classes=3), "train labels must be whole numbers, got float64"),
         (lambda: by_client(X[:5], Y, np.zeros(N)), f"train has {N} labels but 5 entries in x"),
         (lambda: natural(Dataset(X, Y)), "does not say who owns"),
         (lambda: natural(Dataset(X, Y, keys=np.arange(N)), at_least=2), "no client has 2 examples; the largest has 1"),

@@ -136,6 +136,35 @@ def test_own_models():
         evaluation.own_models((X, Y), SPLIT, models[:3], SCORE, unravel)
 
 
+def test_a_metric_of_the_wrong_shape_is_refused():
+    """Accuracy of a sequence has a number for each token, and must not be cut to the number of examples."""
+    score = evaluation.scorer((metrics.accuracy,), lambda w, x, key: jnp.zeros((len(x), 4, 2)), prepare)
+    with pytest.raises(ValueError, match=r"for each of 256 examples.* sequences need token_accuracy"):
+        evaluation.examplewise((X, np.zeros((N, 4), int)), W, score, unravel)
+
+
+def test_a_metric_whose_denominator_is_zero_everywhere_is_nan():
+    assert np.isnan(evaluation.total({"recall": (np.zeros(3), np.zeros(3))})["recall"])
+
+
+def test_large_models_are_evaluated_in_smaller_chunks():
+    """The chunk changes nothing but memory: 70 rows of a model with more than a million numbers."""
+    d = 2**19 + 1
+    x, y = RNG.normal(size=(70, 4)), RNG.integers(0, 2, 70)
+    seen = []
+
+    def large(w, x, key):
+        seen.append(len(x))
+        return x @ w.reshape(d, 2)[:4]
+
+    w = np.zeros((d, 2))
+    w[:4] = RNG.normal(size=(4, 2))
+    score = evaluation.scorer((metrics.accuracy,), large, prepare)
+    scores = evaluation.examplewise((x, y), jnp.asarray(w.ravel()), score, unravel)
+    np.testing.assert_array_equal(scores["accuracy"][0], np.argmax(x @ w[:4], axis=1) == y)
+    assert max(seen) == 32
+
+
 def test_the_distribution_over_clients():
     values = np.append(np.arange(20.0), np.nan)
     assert metrics.ByClient(values, larger_is_better=True).worst_decile == 0.5
@@ -143,7 +172,8 @@ def test_the_distribution_over_clients():
     assert metrics.ByClient(values, True).mean == 9.5
     assert metrics.ByClient(values, True).quantiles((0.0, 1.0)).tolist() == [0, 19]
     assert metrics.ByClient(np.array([0.3, 0.2]), True).worst_decile == 0.2  # at least one client
-    assert np.isnan(metrics.ByClient(np.array([np.nan]), True).worst_decile)
+    nobody = metrics.ByClient(np.array([np.nan]), True)
+    assert np.isnan([nobody.worst_decile, nobody.mean, nobody.quantiles(0.5), *nobody.quantiles()]).all()
 
 
 # Figures of a population: quadratics have closed forms.
@@ -199,6 +229,19 @@ def test_drift_of_one_gradient_step():
     """One step of length lr takes client k from w to w - lr g_k."""
     want = 0.1 * np.sqrt(P @ np.sum(G**2, axis=1))
     assert metrics.drift(FEDERATION, fl.GD(0.1), POINT) == pytest.approx(want, rel=1e-12)
+
+
+def test_drift_uses_each_clients_own_key_and_the_round():
+    """Steps on one random example: with one key for all, twins would go the same way."""
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(40, 2)), rng.normal(size=40)
+    twins = fl.examples(
+        (np.tile(x, (2, 1)), np.tile(y, 2)), [40, 40], lambda w, rows, key: (rows[0] @ w - rows[1]) ** 2
+    )
+    w, solver = jnp.ones(2), fl.SGD(fl.schedules.exponential(0.05, 0.5), batch_size=1, steps=1)
+    alone = fl.examples((x, y), [40], lambda w, rows, key: (rows[0] @ w - rows[1]) ** 2)
+    assert metrics.drift(twins, solver, w) != pytest.approx(metrics.drift(alone, solver, w), rel=1e-6)
+    assert metrics.drift(alone, solver, w, t=1) == pytest.approx(metrics.drift(alone, solver, w) / 2, rel=1e-9)
 
 
 def test_consensus_error():

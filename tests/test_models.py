@@ -15,6 +15,7 @@ IMAGE28, IMAGE32 = (28, 28), (32, 32, 3)
 PUBLISHED = [
     ("synthetic-logistic", 610, (60,), (10,)),
     ("mnist-logistic", 7_850, IMAGE28, (10,)),
+    ("speedup-logistic", 7_850, IMAGE28, (10,)),
     ("femnist-logistic", 20_410, IMAGE28, (26,)),
     ("fedprox-shakespeare", 817_872, "text", (80,)),
     ("fedprox-sent140", 243_861, (25, 300), (1,)),

@@ -1,5 +1,7 @@
 """The local problem, and solvers against NumPy loops and closed forms."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -267,3 +269,18 @@ def test_exact_confesses_that_a_loss_is_not_quadratic():
     g = -(x.T @ (y / (1 + np.exp(y * (x @ v))))) / len(x) + terms(FULL, v)
     assert solution.residual > 1e-3
     np.testing.assert_allclose(solution.residual, np.linalg.norm(g), rtol=1e-9)
+
+
+def test_sgd_on_sums_makes_smaller_steps_on_smaller_batches():
+    """F = mean of (v - y_i)^2 / 2. On sums a batch of m takes v to v - lr (m v - sum y); 7 examples are 4 and 3."""
+    y = np.array([1.0, 2, 3, 4, 5, 6, 7])
+    federation = fl.examples(y, [7], lambda v, rows, key: (v[0] - rows) ** 2 / 2)
+    lr = 0.1
+    solution = fl.SGD(lr, batch_size=4, reduction="sum").solve(
+        Problem(start=jnp.zeros(1)), federation.objective(0), jax.random.key(0), 0, 1.0
+    )
+    possible = [(1 - 3 * lr) * lr * sum(first) + lr * (y.sum() - sum(first)) for first in itertools.combinations(y, 4)]
+    assert np.min(np.abs(np.array(possible) - float(solution.w[0]))) < 1e-12
+    mean = [(1 - lr) * lr * sum(first) / 4 + lr * (y.sum() - sum(first)) / 3 for first in itertools.combinations(y, 4)]
+    assert np.min(np.abs(np.array(mean) - float(solution.w[0]))) > 0.1
+    assert "lr_sum" not in fl.SGD(lr, reduction="sum").offers

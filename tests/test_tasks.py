@@ -31,7 +31,7 @@ def test_a_task_is_complete(task):
             if setting.algorithm.needs_everyone:
                 assert isinstance(setting.cohort, fl.cohorts.everyone)
     for grid in task.tuned_over:
-        name = grid.removeprefix("solver.").split(".")[0]
+        name = grid.removeprefix("solver.").removeprefix("fedprox.").removeprefix("feddane.").split(".")[0]
         holders = [
             s.solver if grid.startswith("solver.") else s.algorithm for t in task.settings.values() for s in t.values()
         ]
@@ -78,8 +78,8 @@ ADAM = {
 def test_fedadams_published_step_sizes(name):
     setting = TASKS[name].setting("fedadam")
     client, server, tau = ADAM[name]
-    factor = 100 if name == "stackoverflow-lr" else 1  # a mean of the batch here, a sum there
-    np.testing.assert_allclose(setting.solver.lr, factor * 10**client)
+    np.testing.assert_allclose(setting.solver.lr, 10**client)
+    assert setting.solver.reduction == ("sum" if name == "stackoverflow-lr" else "mean")
     np.testing.assert_allclose([setting.algorithm.lr, setting.algorithm.tau], [10**server, 10.0**tau])
     assert (setting.algorithm.beta1, setting.algorithm.beta2) == (0.9, 0.99)
 
@@ -100,6 +100,8 @@ def test_settings_by_variant():
     assert alphas == {"10%": 0.01, "100%": 0.005, "1%": 0.005}
     assert task.setting("feddyn").algorithm.alpha == 0.01
     assert TASKS["feddr-synthetic-0-0"].setting("feddr", "l1").rounds == 10
+    assert list(TASKS["emnist-ae"].settings) == ["paper"]  # ExpDecay was run on EMNIST CR only
+    assert TASKS["cifar10-resnet-digits2"].setting("fedavg").solver.epochs == 5  # table 2; the figures have 10
     stragglers = TASKS["synthetic-1-1"].setting("fedprox", "90% stragglers").cohort
     assert stragglers.partial_work
     with pytest.raises(ValueError, match=r"no variant '50% straglers'. Did you mean '50% stragglers'"):
@@ -181,7 +183,11 @@ def own_task(**changes):
     x = rng.normal(size=(90, 4))
     y = (x[:, 0] + 0.3 * x[:, 1] > 0).astype(int)
     data = fl.by_client(x, y, rng.integers(0, 5, 90), test=0.2)
-    return fl.Task("mine", data, fl.models.mlp(4, 8, 2), **changes)
+    return fl.Task("mine", **({"data": data, "model": fl.models.mlp(4, 8, 2)} | changes))
+
+
+def real_targets():
+    return fl.by_client(np.ones((6, 4)), np.full(6, 0.5), [0, 0, 0, 1, 1, 1])
 
 
 def test_ones_own_task_in_a_few_lines():
@@ -222,8 +228,12 @@ def test_clients_own_models_are_measured_on_their_own_data(algorithm):
     models = loaded.own_models(algorithm, record.clients)
     assert models.shape == (5, loaded.w.size)
     values = loaded.by_own_model(models)["accuracy"].values
+    on_train = loaded.by_own_model(models, "train")["accuracy"].values
     x, y = loaded.data.test
     for k in range(5):
+        rows = loaded.data.split.rows(k)
+        right = numpy_accuracy(loaded, models[k], loaded.data.train[0][rows], loaded.data.train[1][rows])
+        assert on_train[k] == pytest.approx(right.mean())
         if k in record.clients:
             np.testing.assert_array_equal(models[k], record.clients[k].x)
         else:
@@ -253,7 +263,13 @@ def test_what_cannot_be_evaluated_is_refused():
     [
         (lambda: fl.load("mnist-2nn-dir3"), "There is no task 'mnist-2nn-dir3'. Did you mean 'mnist-2nn-dir0.3'"),
         (lambda: fl.load("digits", seed=-1), "seed must be a whole number"),
+        (lambda: fl.load(3), "There is no task 3"),
         (lambda: dataclasses.replace(own_task(), model=None).load(), "'mine' has data but no model"),
+        (lambda: fl.Task("mine", lambda seed: 5, fl.models.mlp(4, 2)).load(), "data must be FederatedData.* got 5"),
+        (lambda: fl.Task("mine", (np.ones(3), np.ones(3)), fl.models.mlp(4, 2)).load(), "data must be FederatedData"),
+        (lambda: own_task(metrics=(metrics.accuracy, metrics.token_accuracy())), "two metrics have one name"),
+        (lambda: own_task(model=fl.models.mlp(4, 1)).load(), r"the model has 1 outputs for labels 0 .. 1"),
+        (lambda: own_task(data=real_targets()).load(), "cross_entropy needs whole-number labels y, got float"),
     ],
 )
 def test_bad_input_raises_a_sentence(make, sentence):
@@ -276,6 +292,7 @@ def test_loading_a_task_again_compiles_nothing_new():
 
 
 def test_augmentation_and_dropout_get_different_keys_and_none_outside_training():
+    """Evaluation, of the global model and of clients' own, is outside training."""
     seen = []
 
     def prepare(rows, key):
@@ -289,6 +306,12 @@ def test_augmentation_and_dropout_get_different_keys_and_none_outside_training()
     model = fl.models.Model("linear", lambda key: jnp.zeros((4, 2)), apply)
     loaded = own_task()
     loaded = dataclasses.replace(loaded, model=model, prepare=prepare).load()
+    seen.clear()
+    loaded.scores(loaded.w)
+    loaded.by_own_model(jnp.zeros((5, 8)))
+    assert seen == [None] * len(seen)
+    assert len(seen) >= 4
+    seen.clear()
     rows = jax.tree.map(lambda a: a[:3], loaded.data.train)
     loaded.federation.loss_of(jnp.zeros((4, 2)), rows, None)
     assert seen == [None, None]

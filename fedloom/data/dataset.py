@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+_MOST_CLASSES = 10_000_000
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
@@ -35,9 +37,18 @@ class Dataset:
                 for a in arrays:
                     if len(a) != n:
                         raise ValueError(f"{self.origin}: {part} has {n} labels but {len(a)} entries in {name}.")
-            if self.classes is not None and n:
-                low, high = int(np.min(y)), int(np.max(y))
-                if low < 0 or high >= self.classes:
-                    raise ValueError(
-                        f"{self.origin}: {part} labels must be in 0 .. {self.classes - 1}, but go from {low} to {high}."
-                    )
+            check_labels(f"{self.origin}: {part}", y, self.classes)
+
+
+def check_labels(where: str, y: Any, classes: int | None) -> None:
+    """Labels of a classification are whole numbers 0 .. classes - 1, and few enough to have an output each."""
+    if classes is None or np.size(y) == 0:
+        return
+    a = np.asarray(y)
+    if a.dtype.kind not in "biu":
+        raise ValueError(f"{where} labels must be whole numbers, got {a.dtype}.")
+    if not 1 <= classes <= _MOST_CLASSES:
+        raise ValueError(f"{where} has {classes} classes; labels must be numbered 0, 1, 2, ..., without large gaps.")
+    low, high = int(a.min()), int(a.max())
+    if low < 0 or high >= classes:
+        raise ValueError(f"{where} labels must be in 0 .. {classes - 1}, but go from {low} to {high}.")

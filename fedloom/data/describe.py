@@ -8,7 +8,7 @@ from fedloom.data.split import Split
 
 COVER = (0.4, 0.6, 0.8)  # the shares of figure 3 in the FedDyn paper
 
-_BLOCK = 100_000  # clients at a time: the table of labels by clients is never larger
+_CELLS = 2**22  # of the table of labels by clients at a time: never the whole table of a million clients
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,16 +56,17 @@ def description(y: np.ndarray, split: Split, classes: int | None, test_examples:
     everybody = labels / labels.sum()
     entropy, distance = np.empty(split.clients), np.empty(split.clients)
     covering = {share: np.empty(split.clients, int) for share in COVER}
-    for start in range(0, split.clients, _BLOCK):
-        block = slice(start, min(start + _BLOCK, split.clients))
+    most = max(_CELLS // classes, 1)
+    for start in range(0, split.clients, most):
+        block = slice(start, min(start + most, split.clients))
         counts = label_counts(y, split, classes, block)
         p = counts / counts.sum(1, keepdims=True)
         entropy[block] = -np.sum(p * np.log2(np.where(p > 0, p, 1)), axis=1)
         distance[block] = np.abs(p - everybody).sum(1) / 2
-        most = np.cumsum(-np.sort(-counts, axis=1), axis=1)
+        largest = np.cumsum(-np.sort(-counts, axis=1), axis=1)
         for share in COVER:  # the first place where the running sum of the largest classes reaches the share
             needed = share * counts.sum(1, keepdims=True) - 1e-9
-            covering[share][block] = np.argmax(most >= needed, axis=1) + 1
+            covering[share][block] = np.argmax(largest >= needed, axis=1) + 1
     return Description(split.sizes, test_examples, labels, entropy, distance, covering)
 
 

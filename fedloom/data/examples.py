@@ -21,7 +21,10 @@ from fedloom.problem import Key, Scalar, Vector
 
 Loss = Callable[[Any, Any, Key | None], jax.Array]
 
-_CHUNK = 256  # examples at a time in a full pass: bounds memory whatever the size of a client
+
+def rows_at_once(w: Vector) -> int:
+    """Examples at a time in a full pass: few for a large model, whose intermediate values are large too."""
+    return 256 if w.size <= 2**20 else 32
 
 
 def rows_at(store: Any, order: Any, positions: Any) -> Any:
@@ -30,9 +33,8 @@ def rows_at(store: Any, order: Any, positions: Any) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x)[rows], store)
 
 
-def in_chunks(of_chunk: Callable[[Any, Any], Any], zero: Any, size: Scalar, capacity: int) -> Any:
-    """Sum `of_chunk(positions, mask)` over the positions 0 .. size - 1, where size <= capacity."""
-    width = min(capacity, _CHUNK)
+def in_chunks(of_chunk: Callable[[Any, Any], Any], zero: Any, size: Scalar, width: int) -> Any:
+    """Sum `of_chunk(positions, mask)` over the positions 0 .. size - 1, `width` at a time."""
 
     def add(i: Any, total: Any) -> Any:
         positions = i * width + jnp.arange(width)
@@ -68,9 +70,9 @@ class EmpiricalRisk(NamedTuple):
         """The loss summed over the examples at `positions` where `mask` is True."""
         return _summed(self, params, self.offset + jnp.where(mask, positions, 0), mask, key)
 
-    def _pass(self, of_chunk: Callable[[Any, Any], Any], zero: Any) -> Any:
+    def _pass(self, of_chunk: Callable[[Any, Any], Any], zero: Any, w: Vector) -> Any:
         """The mean of what `of_chunk(positions, mask)` sums over a chunk of the local examples."""
-        total = in_chunks(of_chunk, zero, self.size, self.capacity)
+        total = in_chunks(of_chunk, zero, self.size, min(self.capacity, rows_at_once(w)))
         return jax.tree.map(lambda x: x / self.size, total)
 
     def loss(self, w: Vector) -> Scalar:
@@ -78,6 +80,7 @@ class EmpiricalRisk(NamedTuple):
         return self._pass(
             lambda positions, mask: self._batch_loss(params, positions, mask, None),
             jnp.zeros((), w.dtype),
+            w,
         )
 
     def grad(self, w: Vector) -> Vector:
@@ -86,6 +89,7 @@ class EmpiricalRisk(NamedTuple):
         tree = self._pass(
             lambda positions, mask: gradient(params, positions, mask, None),
             jax.tree.map(jnp.zeros_like, params),
+            w,
         )
         return ravel_pytree(tree)[0]
 
@@ -146,7 +150,7 @@ def _population_loss(federation: Examples, w: Vector) -> Scalar:
         ),
         jnp.zeros((), w.dtype),
         n,
-        n,
+        min(n, rows_at_once(w)),
     )
 
 
@@ -159,7 +163,7 @@ def _population_grad(federation: Examples, w: Vector) -> Vector:
         lambda positions, mask: gradient(params, jnp.minimum(positions, n - 1), weights(positions, mask)),
         jax.tree.map(jnp.zeros_like, params),
         n,
-        n,
+        min(n, rows_at_once(w)),
     )
     return ravel_pytree(tree)[0]
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedloom.data.dataset import Dataset
+from fedloom.data.dataset import Dataset, check_labels
 from fedloom.data.describe import Description, description
 from fedloom.data.examples import Examples, Loss, examples
 from fedloom.data.split import Split
@@ -32,13 +32,16 @@ class FederatedData:
 
     def __post_init__(self) -> None:
         for name, store, split in (("train", self.train, self.split), ("test", self.test, self.test_split)):
-            if store is None or split is None:
+            if store is None:
                 continue
+            if not isinstance(store, tuple) or len(store) != 2:
+                raise ValueError(f"{name} must be a pair (x, y) of arrays, got {type(store).__name__}.")
             rows = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in jax.tree.leaves(store)}
             if len(rows) != 1:
                 raise ValueError(f"{name}: the arrays must have one number of rows, but have {sorted(rows)}.")
-            if len(split.order) and split.order.max() >= max(rows):
+            if split is not None and len(split.order) and split.order.max() >= max(rows):
                 raise ValueError(f"{name}: the split gives away row {split.order.max()} of {max(rows)} rows.")
+            check_labels(name, store[1], self.classes)
         if self.test_split is not None and self.test_split.clients != self.split.clients:
             raise ValueError(
                 f"test_split has {self.test_split.clients} clients, but there are {self.split.clients}; "
@@ -47,10 +50,11 @@ class FederatedData:
         if np.any(self.split.sizes < 1):
             empty = int(np.argmax(self.split.sizes < 1))
             raise ValueError(f"Client {empty} has no training example; leave it out with split.at_least(1).")
-        train = jax.tree.map(jnp.asarray, self.train)
+        if self.test is not None and len(self.test[1]) == 0:
+            raise ValueError("test has no examples; leave it out.")
         same = self.test is self.train
-        object.__setattr__(self, "test", train if same else jax.tree.map(jnp.asarray, self.test))
-        object.__setattr__(self, "train", train)
+        object.__setattr__(self, "train", jax.tree.map(jnp.asarray, self.train))
+        object.__setattr__(self, "test", self.train if same else jax.tree.map(jnp.asarray, self.test))
 
     @property
     def clients(self) -> int:
@@ -69,8 +73,8 @@ class FederatedData:
 
 def federated(dataset: Dataset, split: Split, test_split: Split | None = None) -> FederatedData:
     """The examples of a dataset, given to clients."""
-    test = None if dataset.test_y is None else (dataset.test_x, dataset.test_y)
-    return FederatedData((dataset.x, dataset.y), split, test, test_split, dataset.classes)
+    test = None if dataset.test_y is None or len(dataset.test_y) == 0 else (dataset.test_x, dataset.test_y)
+    return FederatedData((dataset.x, dataset.y), split, test, None if test is None else test_split, dataset.classes)
 
 
 def by_client(x: Any, y: Any, clients: Any, *, test: float = 0.1, seed: int = 0) -> FederatedData:
@@ -79,18 +83,25 @@ def by_client(x: Any, y: Any, clients: Any, *, test: float = 0.1, seed: int = 0)
     The share `test` of each client's examples, drawn with `seed`, is set aside for testing; 0 keeps all for training.
     Whole-number labels y make it a classification.
     """
+    x = x if isinstance(x, tuple) else np.asarray(x)
     y, clients = np.asarray(y), np.asarray(clients)
-    if not 0 <= test < 1:
+    for name, a in (("x", x), ("y", y)):
+        for part in a if isinstance(a, tuple) else (a,):
+            if np.ndim(part) == 0 or np.asarray(part).dtype.kind not in "biuf":
+                raise ValueError(f"{name} must be an array of numbers with a row for each example, got {part!r:.80}.")
+    if not isinstance(test, int | float) or not 0 <= test < 1:
         raise ValueError(f"test must be a share in [0, 1), got {test!r}.")
     if clients.shape != (len(y),):
         raise ValueError(f"clients must name the owner of each of {len(y)} examples, got shape {clients.shape}.")
-    labels = y.ndim == 1 and np.issubdtype(y.dtype, np.integer)
+    labels = y.ndim == 1 and y.dtype.kind in "iu"
     data = Dataset(x, y, classes=int(y.max()) + 1 if labels and len(y) else None)
     split = by_key(clients)
     if test == 0:
         return federated(data, split)
-    train, held_out = train_test(split, seed=seed, fraction=1 - test)
+    train, held_out = train_test(split, seed=seed, fraction=max(1 - test, 1e-9))
     rows = held_out.order
+    if len(rows) == 0:  # nobody has enough examples to spare one
+        return federated(data, train)
     held = jax.tree.map(lambda a: np.asarray(a)[rows], (data.x, data.y))
     own = Split(np.arange(len(rows)), held_out.sizes, held_out.names)
     return FederatedData((data.x, data.y), train, held, own, data.classes)

@@ -35,7 +35,9 @@ def locate(*names: str) -> Path:
     entry = next(
         (entry for entry, files in CATALOGUE.items() for f in files if {f.path, *f.unpacked()} & set(names)), None
     )
-    download = "" if entry is None else f"Run `fedloom download {entry}`, or put the file there yourself. "
+    download = "Put the file there; `fedloom download` does not have it, docs/data.md says what it is. "
+    if entry is not None:
+        download = f"Run `fedloom download {entry}`, or put the file there yourself. "
     raise FileNotFoundError(
         f"{names[0]}{or_else} is missing: there is no {directory / names[0]}. {download or 'Put the file there. '}"
         "The environment variable FEDLOOM_DATA sets the directory in which data is looked for."

@@ -1,7 +1,7 @@
 """From a stored minibatch to what the model takes: functions (rows, key) -> (x, y).
 
 `rows` is a minibatch of the store, a pair (x, y) with examples along the first axis. `key` is a key in training and
-None outside; without one nothing is random. Numbers come out in JAX's default float type, labels and tokens as int32.
+None outside; without one nothing is random. Pixels come out in JAX's default float type, labels and tokens as int32.
 Equal arguments give the same function, so that compiled programs are shared.
 """
 

@@ -18,6 +18,8 @@ import numpy as np
 
 from fedloom.data.federated import FederatedData
 from fedloom.data.split import Split
+from fedloom.data.splits.checks import require, seeds
+from fedloom.hyperparameters import count
 
 # Clients and numbers at a time: the rules of a million clients are never in memory at once.
 _BLOCK, _NUMBERS = 4096, 2**21
@@ -39,12 +41,14 @@ def synthetic(
     is Synthetic-IID. `sizes` are the numbers of examples, training and test together, if given.
     """
     _check(alpha=alpha, beta=beta)
+    require("synthetic", count, clients=clients, features=features, classes=classes)
+    require("synthetic", seeds, seed=seed)
     rng = np.random.default_rng(seed)
     if sizes is None:
         sizes = rng.lognormal(4, 2, clients).astype(int) + 50
     sizes = np.asarray(sizes)
-    if sizes.shape != (clients,) or np.any(sizes < 2):
-        raise ValueError(f"sizes must have an entry of 2 or more for each of {clients} clients.")
+    if sizes.shape != (clients,) or sizes.dtype.kind not in "iu" or np.any(sizes < 2):
+        raise ValueError(f"sizes must have a whole number, 2 or more, for each of {clients} clients.")
     train = (0.9 * sizes).astype(int)
     x, y, test_x, test_y = _draw(rng, alpha, beta, train, sizes - train, features, classes)
     split, test_split = (Split(np.arange(n.sum()), n) for n in (train, sizes - train))
@@ -54,7 +58,7 @@ def synthetic(
 def feddyn_synthetic(
     rules: float | None = None,
     inputs: float | None = None,
-    quantities: float = 0.0,
+    quantities: float | None = None,
     *,
     clients: int = 20,
     features: int = 30,
@@ -65,14 +69,16 @@ def feddyn_synthetic(
     """FedDyn's synthetic data (appendix A.1): 20 devices, 30 features, 5 classes, 200 examples a device.
 
     Type 1 heterogeneity is `rules`, type 2 `inputs`, type 3 `quantities` (the paper's gamma 1 to 3): the standard
-    deviations of u_k, of B_k, and of the logarithm of the sizes. None (0 for sizes) disables a type: one rule for all,
+    deviations of u_k, of B_k, and of the logarithm of the sizes. None disables a type: one rule for all,
     inputs of mean 0, equal sizes. The test set is the training set, as in the authors' code, whose targets are training
     losses.
     """
-    _check(rules=rules, inputs=inputs, quantities=quantities)
+    _check(rules=rules, inputs=inputs, quantities=0.0 if quantities is None else quantities)
+    require("feddyn_synthetic", count, clients=clients, features=features, classes=classes, mean_size=mean_size)
+    require("feddyn_synthetic", seeds, seed=seed)
     rng = np.random.default_rng(seed)
     # The 1e-3 is in the authors' code: it keeps int() from making 199 of 200.
-    sizes = np.maximum(rng.lognormal(np.log(mean_size + 1e-3), quantities, clients).astype(int), 1)
+    sizes = np.maximum(rng.lognormal(np.log(mean_size + 1e-3), quantities or 0, clients).astype(int), 1)
     x, y, _, _ = _draw(rng, rules, inputs, sizes, np.zeros_like(sizes), features, classes)
     split = Split(np.arange(sizes.sum()), sizes)
     return FederatedData(store := (x, y), split, store, split, classes)

@@ -8,14 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedloom.data.examples import in_chunks, rows_at
+from fedloom.data.examples import in_chunks, rows_at, rows_at_once
 from fedloom.data.split import Split
 from fedloom.problem import Key, Vector
 
 # (params, rows) -> {metric: (numerator of each row, denominator of each row)}
 Score = Callable[[Any, Any], Mapping[str, tuple[jax.Array, jax.Array]]]
-
-_CHUNK = 256
 
 
 class ByClient(NamedTuple):
@@ -44,14 +42,14 @@ class ByClient(NamedTuple):
 
     def quantiles(self, q: Any = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)) -> np.ndarray:
         """The distribution over clients."""
-        return np.quantile(self.known, q) if len(self.known) else np.full(len(q), np.nan)
+        return np.quantile(self.known, q) if len(self.known) else np.full(np.shape(q), np.nan)
 
 
 @functools.partial(jax.jit, static_argnames=("score", "unravel"))
 def _all_rows(store: Any, w: Vector, score: Score, unravel: Callable[[Vector], Any]) -> Any:
     params = unravel(w)
     n = jax.tree.leaves(store)[0].shape[0]
-    width = min(n, _CHUNK)
+    width = min(n, rows_at_once(w))
 
     def chunk(start: Any) -> Any:
         return score(params, rows_at(store, None, jnp.minimum(start + jnp.arange(width), n - 1)))
@@ -82,22 +80,18 @@ def by_client(scores: Mapping[str, Any], split: Split) -> dict[str, np.ndarray]:
     return {name: _ratios(sums(a), sums(b)) for name, (a, b) in scores.items()}
 
 
-@functools.partial(jax.jit, static_argnames=("score", "unravel", "capacity"))
-def _own(
-    store: Any, order: Any, offsets: Any, sizes: Any, models: Any, score: Score, unravel: Any, capacity: int
-) -> Any:
+@functools.partial(jax.jit, static_argnames=("score", "unravel", "width"))
+def _own(store: Any, order: Any, offsets: Any, sizes: Any, models: Any, score: Score, unravel: Any, width: int) -> Any:
     def of_client(k: Any) -> Any:
         params = unravel(models[k])
 
         def of_chunk(positions: Any, mask: Any) -> Any:
             scores = score(params, rows_at(store, order, offsets[k] + jnp.where(mask, positions, 0)))
-            return jax.tree.map(lambda x: jnp.sum(jnp.where(mask, x, 0)), scores)
+            return jax.tree.map(lambda x: jnp.sum(jnp.where(mask, x, 0), dtype=jnp.result_type(float)), scores)
 
-        zero = jax.tree.map(
-            lambda s: jnp.zeros((), s.dtype),
-            jax.eval_shape(of_chunk, jnp.arange(min(capacity, _CHUNK)), jnp.ones(min(capacity, _CHUNK), bool)),
-        )
-        return in_chunks(of_chunk, zero, sizes[k], capacity)
+        shapes = jax.eval_shape(of_chunk, jnp.arange(width), jnp.ones(width, bool))
+        zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        return in_chunks(of_chunk, zero, sizes[k], width)
 
     return jax.lax.map(of_client, jnp.arange(sizes.shape[0]))
 
@@ -108,9 +102,12 @@ def own_models(
     """Each metric for each client, with its own model models[k], on its own rows."""
     if np.shape(models)[0] != split.clients:
         raise ValueError(f"models has {np.shape(models)[0]} rows, but there are {split.clients} clients.")
-    capacity = max(int(split.sizes.max()), 1)
+    if len(split.order) == 0:
+        raise ValueError("No client has an example to evaluate its model on.")
     arrays = [jnp.asarray(a, jnp.int32) for a in (split.order, split.offsets[:-1], split.sizes)]
-    sums = _own(jax.tree.map(jnp.asarray, store), *arrays, jnp.asarray(models), score, unravel, capacity)
+    models = jnp.asarray(models)
+    width = min(int(split.sizes.max()), rows_at_once(models[0]))
+    sums = _own(jax.tree.map(jnp.asarray, store), *arrays, models, score, unravel, width)
     return {name: _ratios(np.asarray(a, float), np.asarray(b, float)) for name, (a, b) in sums.items()}
 
 
@@ -133,6 +130,13 @@ def scorer(
     def score(params: Any, rows: Any) -> Mapping[str, tuple[jax.Array, jax.Array]]:
         x, y = prepare(rows, None)
         outputs = apply(params, x, None)
-        return {m.name: m.of(outputs, y) for m in metrics}
+        scores = {m.name: m.of(outputs, y) for m in metrics}
+        for name, pair in scores.items():
+            if any(jnp.shape(a) != (len(outputs),) for a in pair):
+                raise ValueError(
+                    f"Metric {name!r} must give a numerator and a denominator for each of {len(outputs)} examples, but "
+                    f"gives shapes {[jnp.shape(a) for a in pair]}; sequences need token_accuracy."
+                )
+        return scores
 
     return score

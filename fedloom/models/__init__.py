@@ -26,6 +26,7 @@ from fedloom.models.text import stackoverflow_nwp as stackoverflow_nwp
 MODELS: dict[str, Callable[[], Model]] = {
     "synthetic-logistic": lambda: logistic(60, 10),
     "mnist-logistic": lambda: logistic(784, 10),
+    "speedup-logistic": lambda: logistic(784, 10, init=pytorch),
     "femnist-logistic": lambda: logistic(784, 26),
     "feddyn-logistic": lambda: logistic(30, 5, init=zeros),
     "stackoverflow-tags": lambda: logistic(10_000, 500),

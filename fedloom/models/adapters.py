@@ -75,7 +75,7 @@ def from_nnx(make: Callable[[Any], Any]) -> Model:
     graph, parameters, rest = nnx.split(module, nnx.Param, ...)
     structure, (values, others) = jax.tree.structure(parameters), jax.tree.flatten(rest)
     variables = [v for _, v in nnx.to_flat_state(rest) if isinstance(v, nnx.Variable)]
-    streams = {v.tag for v in variables if isinstance(v, nnx.RngKey)}
+    streams = sorted({v.tag for v in variables if isinstance(v, nnx.RngKey)})
     name = type(module).__name__
     _refuse_state(name, {type(v).__name__ for v in variables if not isinstance(v, nnx.RngState)})
     _refuse_whole_numbers(name, nnx.to_pure_dict(parameters))
@@ -92,7 +92,7 @@ def from_nnx(make: Callable[[Any], Any]) -> Model:
             module.eval()
         else:
             module.train()
-            nnx.reseed(module, **dict.fromkeys(streams, key))
+            nnx.reseed(module, **dict(zip(streams, jax.random.split(key, len(streams)), strict=True)))
         return module(x)
 
     return Model(name, init, apply)
@@ -116,7 +116,8 @@ def from_equinox(make: Callable[[Key], Any]) -> Model:
     def apply(params: Any, x: Any, key: Key | None) -> jax.Array:
         module = eqx.combine(params, constants)
         if key is None:
-            return jax.vmap(eqx.nn.inference_mode(module))(x)
+            given = {"key": None} if takes_key else {}
+            return jax.vmap(lambda one: eqx.nn.inference_mode(module)(one, **given))(x)
         if not takes_key:
             return jax.vmap(module)(x)
         return jax.vmap(lambda one, k: module(one, key=k))(x, jax.random.split(key, len(x)))

@@ -73,8 +73,9 @@ def dense(p: Params, x: Any) -> jax.Array:
 
 
 def embedding(table: jax.Array, tokens: Any) -> jax.Array:
-    """Rows of the table. A token beyond the table gives nan, so that a wrong vocabulary is noticed."""
-    return jnp.take(table, jnp.asarray(tokens, jnp.int32), axis=0, mode="fill")
+    """Rows of the table. A token that is not in the table gives nan, so that a wrong vocabulary is noticed."""
+    tokens = jnp.asarray(tokens, jnp.int32)
+    return jnp.take(table, jnp.where(tokens < 0, len(table), tokens), axis=0, mode="fill")
 
 
 def dropout(key: Key | None, rate: float, x: jax.Array) -> jax.Array:

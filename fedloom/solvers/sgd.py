@@ -8,7 +8,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from fedloom.client import Objective
-from fedloom.hyperparameters import frozen, hyper, nonnegative, optional, positive, probability
+from fedloom.hyperparameters import choice, frozen, hyper, nonnegative, optional, positive, probability, static
 from fedloom.problem import Key, Problem, Scalar, Solution
 from fedloom.schedules import Schedule, at, scheduled_positive
 from fedloom.solvers.batches import Minibatch
@@ -23,18 +23,21 @@ class SGD(Minibatch):
         m <- momentum * m + g                                       (m starts at 0 in every solve)
         v <- v - lr_t * m
 
-    Clipping comes before weight decay, as in PyTorch training loops. The step size is constant within a round.
+    Clipping comes before weight decay, as in PyTorch training loops. The step size is constant within a round. The
+    minibatch gradient is that of the mean loss, or with reduction "sum" that of the sum: a smaller last batch then
+    makes a smaller step, and step sizes are smaller by a factor of batch_size (FedOpt's tag regression was tuned so).
     """
 
     lr: float | Schedule = hyper(scheduled_positive, "step size, or a schedule by round", default=0.1)
     momentum: float | None = hyper(optional(probability), "heavy-ball momentum", default=None)
     weight_decay: float | None = hyper(optional(nonnegative), "weight of |v|^2 / 2", default=None)
     clip: float | None = hyper(optional(positive), "largest norm of a step's gradient", default=None)
+    reduction: str = static(choice("mean", "sum"), "of the losses in a batch", default="mean")
 
     @property
     def offers(self) -> frozenset[str]:
-        # With momentum or clipping v - start is no longer lr_sum times a mean of gradients.
-        plain = self.momentum is None and self.clip is None
+        # With momentum, clipping or sums v - start is no longer lr_sum times a mean of gradients.
+        plain = self.momentum is None and self.clip is None and self.reduction == "mean"
         return frozenset({"work", "lr_sum"} if plain else {"work"})
 
     def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
@@ -43,7 +46,10 @@ class SGD(Minibatch):
 
         def step(state: Any, positions: Any, mask: Any, key: Key) -> Any:
             v, m, lr_sum, spent = state
-            g = tree.gradient(objective.batch_grad(v, positions, mask, key), v)
+            g = objective.batch_grad(v, positions, mask, key)
+            if self.reduction == "sum":
+                g = jax.tree.map(lambda x: x * jnp.sum(mask).astype(x.dtype), g)
+            g = tree.gradient(g, v)
             if self.clip is not None:
                 shrink = jnp.minimum(1, self.clip / jnp.maximum(optax.tree.norm(g), self.clip))
                 g = jax.tree.map(lambda x: x * shrink, g)

@@ -132,13 +132,6 @@ def _digits_or_letters(
 ) -> tuple[Task, ...]:
     """MNIST and EMNIST-L; alphas: FedDyn's for 10%, 100% and 1% participation."""
     common: dict[str, Any] = {"mu": 1e-4, "k": k, "feddyn_epochs": 50, "batch_size": 50, "weight_decay": 1e-4}
-    search = {
-        "solver.lr": (0.1, 0.01),
-        "solver.epochs": (10.0, 20.0, 50.0),
-        "solver.steps": (120.0, 240.0, 600.0),
-        "mu": (1.0, 0.01, 0.0001),
-        "alpha": (0.001, 0.01, 0.03, 0.1),
-    }
     return tuple(
         Task(
             f"{name}-{kind}",
@@ -151,7 +144,7 @@ def _digits_or_letters(
                 "100%": _settings(1, 500, alpha=alphas[kind][1], epochs=20, **common),
                 "1%": _settings(0.01, 500, alpha=alphas[kind][2], epochs=10, decay=0.998, **common),
             },
-            tuned_over=search,
+            tuned_over=fields.get("tuned_over", {}),
             about=f"{fields['title']} over 100 devices, {_words(kind)}: two hidden layers.",
             reported=fields["reported"].get(kind, ()),
             needs=fields["needs"],
@@ -176,6 +169,13 @@ MNIST = _digits_or_letters(
     600,
     {"iid": (0.03, 0.01, 0.01), "dir0.6": (0.01,) * 3, "dir0.3": (0.01,) * 3},
     title="MNIST",
+    tuned_over={
+        "solver.lr": (0.1, 0.01),
+        "solver.epochs": (10.0, 20.0, 50.0),
+        "solver.steps": (120.0, 240.0, 600.0),
+        "mu": (1.0, 0.01, 0.0001),
+        "alpha": (0.001, 0.01, 0.03, 0.1),
+    },
     reported={"iid": (_to_target("98.2% test accuracy, 10%", 100, 142, 588, 362),)},
     needs=("mnist",),
 )
@@ -193,44 +193,64 @@ EMNIST_L = _digits_or_letters(
 )
 
 
+_SEARCH = {"solver.lr.decay": (0.992, 0.998, 1.0), "alpha": (1e-3, 1e-2, 1e-1), "mu": (1e-2, 1e-3, 1e-4)}
+_SEARCH_500 = {"solver.epochs": (2.0, 5.0), "solver.steps": (4.0, 10.0), "alpha": (0.1, 0.01, 0.001)}
+
+# inf: not reached in the 1000 (100 devices) or 2000 rounds of the experiment.
+_CIFAR_REPORTED = {
+    "cifar10-cnn-iid": (
+        _to_target("84.5% test accuracy, 10%", 637, 1852, np.inf, np.inf),
+        _to_target("82.3% test accuracy, 10%", 240, 512, 994, 825),
+        _to_target("85.0% test accuracy, 100%", 198, 1860, np.inf, np.inf),
+    ),
+    "cifar10-cnn-dir0.3": (_to_target("80.7% test accuracy, 10%", 232, 594, 863, 930),),
+    "cifar10-cnn-iid-1000": (_to_target("80% test accuracy, 10%", 840, np.inf, np.inf, np.inf),),
+}
+
+
 def _cifar(
-    classes: int, kind: str, clients: int = 100, sigma: float = 0.0, suffix: str = "", rounds: int = 1000, **row: Any
+    classes: int,
+    kind: str,
+    *,
+    clients: int = 100,
+    sigma: float = 0.0,
+    suffix: str = "",
+    shares: tuple[float, ...] = (0.1,),
+    rounds: int = 1000,
+    model: str | None = None,
+    tuned_over: dict[str, tuple[float, ...]] | None = None,
+    **row: Any,
 ) -> Task:
     source, colours = (cifar.cifar10, prepare.CIFAR10) if classes == 10 else (cifar.cifar100, prepare.CIFAR100)
     row = {"alpha": 0.01, "mu": 1e-4, "epochs": 5, "k": 50, "batch_size": 50, "weight_decay": 1e-3} | row
-    reported: dict[str, tuple[Reported, ...]] = {
-        "cifar10-cnn-iid": (
-            _to_target("84.5% test accuracy, 10%", 637, 1852, np.inf, np.inf),
-            _to_target("82.3% test accuracy, 10%", 240, 512, 994, 825),
-            _to_target("85.0% test accuracy, 100%", 198, 1860, np.inf, np.inf),
-        ),
-        "cifar10-cnn-dir0.3": (_to_target("80.7% test accuracy, 10%", 232, 594, 863, 930),),
-        "cifar10-cnn-iid-1000": (_to_target("80% test accuracy", 840, np.inf, np.inf, np.inf),),
-    }
-    name = f"cifar{classes}-cnn-{kind}{suffix}"
+    name = f"cifar{classes}-{'cnn' if model is None else 'resnet18gn'}-{kind}{suffix}"
+    sizes = ", unequal sizes" if sigma else ""
     return Task(
         name,
         _split(source, clients, _KINDS[kind], sigma),
-        MODELS[f"feddyn-cifar{classes}"](),
+        MODELS[model or f"feddyn-cifar{classes}"](),
         prepare=prepare.cifar_feddyn(*colours),
         paper=PAPER,
-        settings={"10%": _settings(0.1, rounds, **row), "100%": _settings(1, rounds, **row)},
-        tuned_over={
-            "solver.lr.decay": (0.992, 0.998, 1.0),
-            "alpha": (1e-3, 1e-2, 1e-1),
-            "mu": (1e-2, 1e-3, 1e-4),
-        },
-        about=f"CIFAR-{classes} over {clients} devices, {_words(kind)}{', unequal sizes' if sigma else ''}: a CNN.",
-        reported=reported.get(name, ()),
+        settings={f"{share:.0%}": _settings(share, rounds, **row) for share in shares},
+        tuned_over=_SEARCH if tuned_over is None else tuned_over,
+        about=f"CIFAR-{classes} over {clients} devices, {_words(kind)}{sizes}: a {'ResNet-18' if model else 'CNN'}.",
+        reported=_CIFAR_REPORTED.get(name, ()),
         needs=(f"cifar{classes}",),
     )
 
 
+_LOPSIDED: dict[str, Any] = {"sigma": 0.3, "suffix": "-unbalanced"}
+
 CIFAR = (
-    *(_cifar(classes, kind) for classes in (10, 100) for kind in _KINDS),
-    _cifar(10, "iid", 1000, suffix="-1000", rounds=2000, k=5),
-    _cifar(100, "iid", 500, suffix="-500", rounds=2000, epochs=2, k=4),
-    *(_cifar(100, kind, sigma=0.3, suffix="-unbalanced", epochs=2, alpha=0.1, k=20) for kind in _KINDS),
+    *(_cifar(classes, kind, shares=(0.1, 1.0, 0.01)) for classes in (10, 100) for kind in _KINDS),
+    *(_cifar(10, kind, clients=1000, suffix="-1000", rounds=2000, k=5) for kind in ("iid", "dir0.3")),
+    *(
+        _cifar(100, kind, clients=500, suffix="-500", rounds=2000, epochs=2, k=4, tuned_over=_SEARCH_500)
+        for kind in ("iid", "dir0.3")
+    ),
+    *(_cifar(10, kind, **_LOPSIDED) for kind in ("iid", "dir0.3")),
+    *(_cifar(100, kind, **_LOPSIDED, epochs=2, alpha=0.1, k=20, tuned_over={}) for kind in ("iid", "dir0.3")),
+    _cifar(10, "iid", model="feddyn-resnet18"),
 )
 
 
@@ -265,6 +285,12 @@ SHAKESPEARE = tuple(
         settings={
             f"{share:.0%}": _settings(share, 1000, alpha=alpha, decay=decay, **_LSTM)
             for share, alpha, decay in ((0.1, 0.015, 1.0), (1.0, 0.009, 1.0), (0.01, 0.001, 0.998))
+        },
+        tuned_over={
+            "solver.epochs": (1.0, 5.0),
+            "solver.steps": (20.0, 100.0),
+            "mu": (0.01, 0.0001),
+            "alpha": (0.001, 0.009, 0.01, 0.015),
         },
         about=f"Shakespeare over 100 devices with 2,000 windows of 80 characters each, {words}: the next character.",
         needs=("shakespeare_roles",),

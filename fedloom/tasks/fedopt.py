@@ -3,11 +3,14 @@
 Step sizes are the paper's tables 8 (client, server) and 9 (tau), in powers of ten; a step size is only meaningful with
 its tau. Clients are weighted by their numbers of examples.
 
-Departures: Stack Overflow's tag regression was trained on the *sum* over a batch of 100; our losses are means, so its
-client step size is the paper's times 100. The autoencoder's published step sizes belong to a mean or to a sum over the
-batch of 20, which the released code does not settle; here it is the mean. The L2 term of the ResNet was not active when
-the paper's figures were made, and is left out. Clients of text tasks are weighted by examples, not by tokens. Of Stack
-Overflow's 342,477 users the first 10,000 are read: all posts of all users do not fit into ordinary memory.
+Stack Overflow's tag regression was trained on the *sum* of the losses in a batch, which explains its large step size.
+
+Departures: the autoencoder's published step sizes belong to a mean or to a sum over the batch of 20, which the
+released code does not settle; here it is the mean. The L2 term of the ResNet was not active when the paper's figures
+were made, and is left out. Shakespeare has 1,200 rounds, as in the figures; the text says 1,500. ExpDecay on EMNIST
+CR was tuned anew, but its step sizes are not published: here they are table 8's. Clients of text tasks are weighted
+by examples, not by tokens. Of Stack Overflow's 342,477 users the first 10,000 are read: all posts of all users do not
+fit into ordinary memory.
 """
 
 from collections.abc import Callable
@@ -62,6 +65,8 @@ REPORTED = {
     "stackoverflow-nwp": ("test accuracy in %", (23.8, 25.2, 25.2, 23.8, 19.5)),
 }
 
+EXP_DECAY = (85.3, 86.2, 86.2, 85.8, 85.2)  # of EMNIST CR
+
 
 def _half_decades(low: float, high: float) -> tuple[float, ...]:
     return tuple(10 ** (low + i / 2) for i in range(int(2 * (high - low)) + 1))
@@ -81,18 +86,18 @@ def _algorithm(name: str, lr: float, tau: float | None) -> Algorithm:
     return {"fedadagrad": FedAdagrad, "fedadam": FedAdam, "fedyogi": FedYogi}[name](lr=lr, tau=tau)
 
 
-def _settings(
-    task: str, clients: int, batch_size: int, rounds: int, batch_factor: float
-) -> dict[str, dict[str, Setting]]:
-    """The table's settings; with "ExpDecay" the client's step size falls to a tenth every 500 rounds."""
-    constant: dict[str, Setting] = {}
-    decaying: dict[str, Setting] = {}
-    for i, (name, (client, server)) in enumerate(zip(ALGORITHMS, STEP_SIZES[task], strict=True)):
-        algorithm = _algorithm(name, 10.0**server, 10.0 ** TAU[task][i] if i < 3 else None)
-        lr = batch_factor * 10.0**client
-        for settings, step in ((constant, lr), (decaying, staircase(lr, 0.1, 500))):
-            settings[name] = Setting(algorithm, SGD(step, batch_size=batch_size), uniform(clients), rounds)
-    return {"paper": constant, "ExpDecay": decaying}
+def _settings(table: str, clients: int, batch_size: int, rounds: int, reduction: str) -> dict[str, dict[str, Setting]]:
+    """The tables' settings; for EMNIST CR also those whose client step size falls to a tenth every 500 rounds."""
+    variants: dict[str, dict[str, Setting]] = {"paper": {}}
+    if table == "emnist-cr":
+        variants["ExpDecay"] = {}
+    for i, (name, (client, server)) in enumerate(zip(ALGORITHMS, STEP_SIZES[table], strict=True)):
+        algorithm = _algorithm(name, 10.0**server, 10.0 ** TAU[table][i] if i < 3 else None)
+        for variant, settings in variants.items():
+            lr = 10.0**client if variant == "paper" else staircase(10.0**client, 0.1, 500)
+            solver = SGD(lr, batch_size=batch_size, reduction=reduction)
+            settings[name] = Setting(algorithm, solver, uniform(clients), rounds)
+    return variants
 
 
 def _task(
@@ -102,23 +107,23 @@ def _task(
     clients: int = 10,
     batch_size: int = 20,
     rounds: int,
-    batch_factor: float = 1.0,
+    reduction: str = "mean",
     row: str | None = None,
     **fields: Any,
 ) -> Task:
     """A task with the settings in the row of the tables that has its name, or the name `row`."""
     table = row or name
-    grid = GRIDS.get(table) or _grid((-3, 0.5), (-3, 1))
-    grid = grid | {"solver.lr": tuple(batch_factor * lr for lr in grid["solver.lr"])}
     what, values = REPORTED[table]
-    reported = Reported(f"{what}, mean of the last 100 rounds", dict(zip(ALGORITHMS, values, strict=True)))
+    reported = [Reported(f"{what}, mean of the last 100 rounds", dict(zip(ALGORITHMS, values, strict=True)))]
+    if table == "emnist-cr":
+        reported.append(Reported(f"{what}, with ExpDecay", dict(zip(ALGORITHMS, EXP_DECAY, strict=True))))
     return Task(
         name,
         data,
         paper=PAPER,
-        settings=_settings(table, clients, batch_size, rounds, batch_factor),
-        tuned_over=grid,
-        reported=(reported,),
+        settings=_settings(table, clients, batch_size, rounds, reduction),
+        tuned_over=GRIDS.get(table) or _grid((-3, 0.5), (-3, 1)),
+        reported=tuple(reported),
         **fields,
     )
 
@@ -218,7 +223,7 @@ TASKS = (
         metrics=(recall_at(5),),
         prepare=prepare.bag_of_words(10000, 500),
         batch_size=100,
-        batch_factor=100.0,  # the paper's loss is a sum over the batch
+        reduction="sum",
         rounds=1500,
         about="Stack Overflow by user: predict a post's tags from a bag of 10,000 words.",
         needs=("stackoverflow",),

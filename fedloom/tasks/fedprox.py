@@ -31,7 +31,7 @@ from fedloom.tasks.task import Setting, Task
 
 PAPER = "FedProx, arXiv:1812.06127; FedDANE, arXiv:2001.01920"
 
-TUNED_OVER = {"mu": (0.0, 0.001, 0.01, 0.1, 0.5, 1.0)}
+TUNED_OVER = {"fedprox.mu": (0.001, 0.01, 0.1, 0.5, 1.0), "feddane.mu": (0.0, 0.001, 0.01, 0.1, 1.0)}
 
 
 def _settings(lr: float, rounds: int, mu: float) -> dict[str, dict[str, Setting]]:
@@ -69,7 +69,7 @@ def synthetic_words(kind: str) -> str:
 def _mnist(seed: int) -> FederatedData:
     """All 70,000 digits, each pixel minus its mean over its standard deviation + 0.001; 90% of each user's to train."""
     data = mnist.mnist()
-    x = np.concatenate([data.x, data.test_x]).reshape(70_000, 784).astype(np.float32) / 255
+    x = np.concatenate([data.x, data.test_x]).reshape(70_000, 784).astype(np.float32)
     x = (x - x.mean(0)) / (x.std(0) + 0.001)
     y = np.concatenate([data.y, np.asarray(data.test_y)])
     return _ninety_ten(x, y, splits.fedprox_mnist(y, 1000, seed), 10, seed)

@@ -15,6 +15,7 @@ from fedloom.cohorts import CohortRule
 from fedloom.data.examples import Examples, Loss
 from fedloom.data.federated import FederatedData
 from fedloom.data.prepare import Prepare, plain
+from fedloom.data.quadratics import Quadratics
 from fedloom.data.split import Split
 from fedloom.hyperparameters import nearest
 from fedloom.metrics import evaluation
@@ -22,7 +23,7 @@ from fedloom.metrics.scores import Criterion, Metric, accuracy, cross_entropy, l
 from fedloom.models.model import Model
 from fedloom.problem import Key, Vector
 
-Source = FederatedData | Federation
+Source = FederatedData | Quadratics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Task:
 
     name: str
     data: Source | Callable[[int], Source]  # or a function of the seed that makes them
-    model: Model | None = None  # None for a federation that is itself a function of w
+    model: Model | None = None  # None for quadratics, which are functions of w
     criterion: Criterion = cross_entropy  # (outputs, y) -> the loss of each example
     metrics: tuple[Metric, ...] = (accuracy,)  # besides the loss
     prepare: Prepare = plain  # (stored rows, key or None) -> (x, y) as model and loss take them
@@ -60,21 +61,43 @@ class Task:
     settings: Mapping[str, Mapping[str, Setting]] = dataclasses.field(default_factory=dict)
     tuned_over: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)  # the paper's grids
     reported: tuple[Reported, ...] = ()
-    needs: tuple[str, ...] = ()  # what must be in the data directory, by the names that `fedloom download` takes
+    needs: tuple[str, ...] = ()  # what must be in the data directory, by the names in docs/data.md
+
+    def __post_init__(self) -> None:
+        names = ["loss", *(m.name for m in self.metrics)]
+        if len(set(names)) < len(names):
+            raise ValueError(f"Task {self.name!r}: two metrics have one name: {', '.join(names)}.")
 
     def load(self, seed: int = 0) -> "Loaded":
         """Read or draw the data, split them, and initialise the model. The seed determines split and initial model."""
         if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
             raise ValueError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}.")
-        data = self.data if isinstance(self.data, FederatedData | Federation) else self.data(int(seed))
-        if isinstance(data, Federation):
-            return Loaded(self, None, data, jnp.zeros(jax.tree.leaves(data)[0].shape[-1]))
-        if self.model is None:
-            raise ValueError(f"Task {self.name!r} has data but no model.")
+        data = self.data(int(seed)) if callable(self.data) else self.data
+        if isinstance(data, Quadratics):
+            return Loaded(self, None, data, jnp.zeros(data.centers.shape[1]))
+        if not isinstance(data, FederatedData):
+            raise ValueError(f"Task {self.name!r}: data must be FederatedData, as by_client makes, got {data!r:.80}.")
+        if not isinstance(self.model, Model):
+            raise ValueError(f"Task {self.name!r} has data but no model, such as models.mlp(20, 32, 3).")
+        self._check_outputs(data, self.model)
         federation = data.federation(
             training_loss(self.criterion, self.model.apply, self.prepare), self.model.unravel, self.weights
         )
         return Loaded(self, data, federation, self.model.flat(seed))
+
+    def _check_outputs(self, data: FederatedData, model: Model) -> None:
+        """Cross-entropy takes whole numbers for which the model has outputs; JAX would make nan of others, silently."""
+        rows = jax.tree.map(lambda a: jax.ShapeDtypeStruct((2, *a.shape[1:]), a.dtype), data.train)
+        key = jax.random.key(0)
+        outputs, y = jax.eval_shape(lambda rows: _outputs_and_targets(self, model, rows, key), rows)
+        if self.criterion is not cross_entropy:
+            return
+        if not jnp.issubdtype(y.dtype, jnp.integer):
+            raise ValueError(f"Task {self.name!r}: cross_entropy needs whole-number labels y, got {y.dtype}.")
+        if data.classes is not None and outputs.shape[-1] < data.classes:
+            raise ValueError(
+                f"Task {self.name!r}: the model has {outputs.shape[-1]} outputs for labels 0 .. {data.classes - 1}."
+            )
 
     def setting(self, algorithm: str, variant: str | None = None) -> Setting:
         """What the paper ran with an algorithm; without a variant the first that has the algorithm."""
@@ -86,6 +109,11 @@ class Task:
                 return table[algorithm]
         known = {name for table in tables for name in table}
         raise ValueError(f"Task {self.name!r} has no published setting of {algorithm!r}.{nearest(algorithm, known)}")
+
+
+def _outputs_and_targets(task: Task, model: Model, rows: Any, key: Key) -> tuple[Any, Any]:
+    x, y = task.prepare(rows, key)
+    return model.apply(model.init(key), x, key), y
 
 
 @functools.cache  # the same function for the same task, so that compiled programs are shared
@@ -140,15 +168,15 @@ class Loaded:
         store, split = self._store(part), self._split(part)
         return self._named(evaluation.own_models(store, split, models, self._score, self._examples.unravel))
 
-    def own_models(self, algorithm: Algorithm, clients: Mapping[int, Any]) -> jax.Array:
+    def own_models(self, algorithm: Algorithm, clients: Mapping[int, Any]) -> np.ndarray:
         """The clients' own models, one in each row, from the memories in a record, for methods that keep them."""
         first = algorithm.own_model(algorithm.init_client(self.w))
         if first is None:
             raise ValueError(f"{type(algorithm).__name__} does not keep a model of each client.")
-        models: list[Any] = [first] * self.federation.clients
+        models = np.tile(np.asarray(first), (self.federation.clients, 1))
         for k, memory in clients.items():
             models[k] = algorithm.own_model(memory)
-        return jnp.stack(models)
+        return models
 
     def _named(self, values: dict[str, np.ndarray]) -> dict[str, evaluation.ByClient]:
         return {name: evaluation.ByClient(v, self.metrics[name].larger_is_better) for name, v in values.items()}

@@ -24,7 +24,10 @@ class Roles(NamedTuple):
 
 
 def roles() -> Roles:
-    """The plays by role: 1,151 roles in 37 plays, all that have more than 2 lines and more than 80 characters."""
+    """The plays by role, as the file has them: 1,151 roles in 37 plays in the Moby text.
+
+    Its maker left out roles with at most 2 lines or without a window of 80 characters.
+    """
     path = locate(
         "shakespeare/shakespeare_roles_moby.json.gz",
         "shakespeare/shakespeare_roles_moby.json",

@@ -53,8 +53,9 @@ def by_key(keys: Any) -> Split:
     a = np.asarray(keys)
     if a.ndim != 1 or len(a) == 0:
         raise ValueError(f"by_key: keys must be one-dimensional, one for each example, got shape {a.shape}.")
-    if a.dtype.kind == "f" and np.isnan(a).any():
-        raise ValueError(f"by_key: the key of example {int(np.isnan(a).argmax())} is nan.")
+    missing = np.asarray(a != a, bool)  # nan and not-a-time differ from themselves
+    if missing.any():
+        raise ValueError(f"by_key: the key of example {int(missing.argmax())} is {a[missing.argmax()]}.")
     try:
         order = np.argsort(a, kind="stable")
     except TypeError as error:
@@ -73,6 +74,7 @@ def train_test(split: Split, seed: int, fraction: float = 0.9) -> tuple[Split, S
     require("train_test", interval(0, 1), fraction=fraction)
     owner = split.owner()
     shuffled = split.order[np.lexsort((generator("train_test", seed).random(len(owner)), owner))]
-    sizes = np.maximum((fraction * split.sizes).astype(np.int64), np.minimum(split.sizes, 1))
+    # 1 - 0.9 is a little less than 0.1: a share that is whole but for rounding counts as whole.
+    sizes = np.maximum((fraction * split.sizes + 1e-9).astype(np.int64), np.minimum(split.sizes, 1))
     train = np.arange(len(owner)) - split.offsets[owner] < sizes[owner]
     return Split(shuffled[train], sizes, split.names), Split(shuffled[~train], split.sizes - sizes, split.names)
