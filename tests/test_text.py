@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedloom.data import prepare
 from fedloom.data.files import data_directory
-from fedloom.data.sources.sent140 import sent140
 from fedloom.data.sources.shakespeare import roles, shakespeare_leaf, shakespeare_tff
 from fedloom.data.text import LEAF_ALPHABET, TFF_ALPHABET, encode_snippets, leaf_codes, one_line, pieces
 
@@ -338,67 +336,3 @@ def test_real_snippets(real):
     assert 3.3e6 < letters.sum() < 3.6e6  # four fifths of the plays
     assert not (d.y == 87).any()  # TFF's alphabet has all of Shakespeare's characters
     assert not (d.y == 88).any()  # nothing is followed by a beginning
-
-
-# Sent140.
-
-TWEETS = {
-    "train": {"ann": [("I'm happy, ok", "4"), ("Sad sad day!", "0")], "bob": [("word " * 30, 4)]},
-    "test": {"ann": [("", 0)], "cyd": [("unheard happy", 1)]},
-}
-GLOVE = ["the", ",", "happy", "ok", "day", "!", "word", "sad"]
-
-
-def vector(word):
-    return np.random.default_rng(sum(map(ord, word))).normal(size=300).round(4)
-
-
-@pytest.fixture
-def tweets(data):
-    for part, users in TWEETS.items():
-        content = {
-            "users": list(users),
-            "num_samples": [len(t) for t in users.values()],
-            "user_data": {
-                u: {"x": [["1", "date", "NO_QUERY", u, text] for text, _ in t], "y": [y for _, y in t]}
-                for u, t in users.items()
-            },
-        }
-        (data / "sent140" / part).mkdir(parents=True)
-        (data / "sent140" / part / "all.json").write_text(json.dumps(content))
-    lines = [" ".join([word, *map(str, vector(word))]) for word in GLOVE]
-    (data / "sent140/glove.6B.300d.txt").write_text("\n".join(lines) + "\n")
-    return data
-
-
-def test_tweets_become_vectors_of_words(tweets):
-    d, vectors = sent140()
-    assert list(d.keys) == ["ann", "ann", "bob"]
-    assert list(d.y) == [1, 0, 1]
-    assert list(d.test_y) == [0, 1]
-    assert vectors.table.shape == (1 + 7, 300)  # without the word that does not occur
-    x, y = prepare.embedded(vectors)((d.x, d.y), None)
-    assert x.shape == (3, 25, 300)
-    np.testing.assert_array_equal(y, d.y)
-    zero = np.zeros(300)
-    first = [zero, vector("happy"), vector(","), vector("ok"), *[zero] * 21]
-    second = [zero, vector("sad"), vector("day"), vector("!"), *[zero] * 21]  # GloVe has no capitals
-    np.testing.assert_allclose(x, [first, second, [vector("word")] * 25], atol=1e-6)
-    np.testing.assert_array_equal(d.test_x[0], np.zeros(25))
-    assert prepare.embedded(vectors) is prepare.embedded(vectors)
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new", "message"),
-    [
-        ("train/all.json", '"4"', '"2"', "labels of Sent140 must be 0, 1 or 4, but there is '2'"),
-        ("train/all.json", '["1", ', "[", "must be a list whose fifth entry is the text"),
-        ("glove.6B.300d.txt", "happy ", "happy 1.0 ", r"line 3: expected 300 numbers after the word, got 301"),
-        ("glove.6B.300d.txt", "happy ", "happy sad ", r"line 3: expected a word and numbers"),
-    ],
-)
-def test_bad_tweets_raise_a_sentence(tweets, file, old, new, message):
-    path = tweets / "sent140" / file
-    path.write_text(path.read_text().replace(old, new))
-    with pytest.raises(ValueError, match=message):
-        sent140()

@@ -1,6 +1,7 @@
 """Shakespeare's plays, a client for each speaking role: LEAF's windows, and FedOpt's snippets."""
 
 import json
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from fedloom.data.dataset import Dataset
 from fedloom.data.files import locate, open_binary
+from fedloom.data.sources.leaf import read_leaf
 from fedloom.data.sources.tff import read_tff, tff_files
 from fedloom.data.text import LEAF_ALPHABET, TFF_SYMBOLS, WINDOW, encode_snippets, leaf_codes, one_line, pieces
 
@@ -113,6 +115,26 @@ def _windows(codes: list[np.ndarray], ranges: list[tuple[int, int, int]]) -> tup
         y[row : row + size] = codes[k][first + WINDOW : last + WINDOW]
         row += size
     return x, y, np.repeat(np.array([k for k, _, _ in ranges], np.int32), sizes)
+
+
+def shakespeare_leaf_files(path: str | Path) -> Dataset:
+    """The windows as LEAF's own scripts write them, in a folder with the folders train and test.
+
+    x is a text of 80 characters and y the next character; `keys` are the users' names. `shakespeare_leaf` makes such
+    windows from the plays.
+    """
+    path = Path(path) if Path(path).exists() else locate(str(path))
+    arrays: dict[str, Any] = {}
+    for prefix, folder in (("", "train"), ("test_", "test")):
+        users, x, y = read_leaf(path / folder)
+        if not all(isinstance(text, str) and len(text) == WINDOW for text in x):
+            raise ValueError(f"{path / folder}: every x must be a text of {WINDOW} characters.")
+        if not all(isinstance(text, str) and len(text) == 1 for text in y):
+            raise ValueError(f"{path / folder}: every y must be one character.")
+        arrays[f"{prefix}x"] = leaf_codes("".join(x)).reshape(-1, WINDOW)
+        arrays[f"{prefix}y"] = leaf_codes("".join(y))
+        arrays[f"{prefix}keys"] = users
+    return Dataset(**arrays, classes=len(LEAF_ALPHABET), origin=str(path))
 
 
 def shakespeare_tff(text: str = "tff", train_fraction: float = 0.8) -> Dataset:
