@@ -62,7 +62,7 @@ METHODS: dict[str, tuple[fl.Algorithm, fl.Solver]] = {
     "fedadam": (fl.FedAdam(lr=0.03, tau=1e-2), SMALL),
     "fedyogi": (fl.FedYogi(lr=0.03, tau=1e-2), SMALL),
     "fedopt": (fl.FedOpt(optax.sgd(0.5, momentum=0.7, nesterov=True)), SMALL),
-    "lookahead": (fl.Lookahead(lr=0.8), fl.Optax(optax.sgd(0.005, momentum=0.9), batch_size=10)),
+    "lookahead": (fl.Lookahead(lr=0.8), fl.Optax(optax.sgd(0.01, momentum=0.9), batch_size=10)),
     "adaalter": (fl.AdaAlter(), fl.Adagrad(lr=0.1, batch_size=10)),
 }
 
