@@ -188,3 +188,12 @@ def test_fedprox_with_stragglers_uses_partial_work():
     assert full.counters.gradients == 20 * FEDERATION.clients * rounds
     assert FEDERATION.clients * rounds <= part.counters.gradients < full.counters.gradients
     assert float(FEDERATION.loss(part.w)) < float(FEDERATION.loss(jnp.asarray(W)))
+
+
+@pytest.mark.parametrize("algorithm", [fl.FedDR(eta=2.0, alpha=1.0), fl.FedPD(eta=2.0)], ids=["feddr", "fedpd"])
+def test_a_clients_own_model_is_its_proximal_point(algorithm):
+    """After the first round x_k minimises F_k(v) + |v - w|^2 / (2 eta), which for a quadratic is a linear system."""
+    *_, record = fl.simulate(algorithm, FEDERATION, fl.Exact(), W, 1)
+    for k, (h, c) in enumerate(zip(FEDERATION.hessians, FEDERATION.centers, strict=True)):
+        want = np.linalg.solve(h + np.eye(len(W)) / 2.0, h @ c + np.asarray(W) / 2.0)
+        np.testing.assert_allclose(algorithm.own_model(record.clients[k]), want, rtol=0, atol=1e-12)
