@@ -6,6 +6,7 @@ from fedloom.data.examples import examples as examples
 from fedloom.data.federated import FederatedData as FederatedData
 from fedloom.data.federated import by_client as by_client
 from fedloom.data.federated import federated as federated
+from fedloom.data.federated import held_out as held_out
 from fedloom.data.federated import natural as natural
 from fedloom.data.quadratics import Quadratics as Quadratics
 from fedloom.data.quadratics import quadratics as quadratics

@@ -77,6 +77,16 @@ def federated(dataset: Dataset, split: Split, test_split: Split | None = None) -
     return FederatedData((dataset.x, dataset.y), split, test, None if test is None else test_split, dataset.classes)
 
 
+def held_out(dataset: Dataset, split: Split, fraction: float, seed: int) -> FederatedData:
+    """Each client trains on the given fraction of its examples, drawn with the seed; the others are the test set."""
+    train, test = train_test(split, seed=seed, fraction=fraction)
+    if len(test.order) == 0:  # nobody has enough examples to spare one
+        return federated(dataset, train)
+    rows = jax.tree.map(lambda a: np.asarray(a)[test.order], (dataset.x, dataset.y))
+    own = Split(np.arange(len(test.order)), test.sizes, test.names)
+    return FederatedData((dataset.x, dataset.y), train, rows, own, dataset.classes)
+
+
 def by_client(x: Any, y: Any, clients: Any, *, test: float = 0.1, seed: int = 0) -> FederatedData:
     """One's own arrays: examples x with labels or targets y; clients[i] is the name of the client that owns example i.
 
@@ -98,13 +108,7 @@ def by_client(x: Any, y: Any, clients: Any, *, test: float = 0.1, seed: int = 0)
     split = by_key(clients)
     if test == 0:
         return federated(data, split)
-    train, held_out = train_test(split, seed=seed, fraction=max(1 - test, 1e-9))
-    rows = held_out.order
-    if len(rows) == 0:  # nobody has enough examples to spare one
-        return federated(data, train)
-    held = jax.tree.map(lambda a: np.asarray(a)[rows], (data.x, data.y))
-    own = Split(np.arange(len(rows)), held_out.sizes, held_out.names)
-    return FederatedData((data.x, data.y), train, held, own, data.classes)
+    return held_out(data, split, max(1 - test, 1e-9), seed)
 
 
 def natural(dataset: Dataset, at_least: int = 1) -> FederatedData:

@@ -18,10 +18,9 @@ from fedloom.algorithms import FedAvg, FedDANE, FedProx
 from fedloom.cohorts import stragglers, uniform
 from fedloom.data import prepare, splits
 from fedloom.data.dataset import Dataset
-from fedloom.data.federated import FederatedData, federated, natural
+from fedloom.data.federated import FederatedData, held_out, natural
 from fedloom.data.files import data_directory
 from fedloom.data.sources import emnist, mnist, sent140, shakespeare
-from fedloom.data.split import Split
 from fedloom.data.synthetic import synthetic
 from fedloom.metrics.scores import binary_accuracy, binary_cross_entropy
 from fedloom.models import MODELS
@@ -72,7 +71,7 @@ def _mnist(seed: int) -> FederatedData:
     x = np.concatenate([data.x, data.test_x]).reshape(70_000, 784).astype(np.float32)
     x = (x - x.mean(0)) / (x.std(0) + 0.001)
     y = np.concatenate([data.y, np.asarray(data.test_y)])
-    return _ninety_ten(x, y, splits.fedprox_mnist(y, 1000, seed), 10, seed)
+    return held_out(Dataset(x, y, classes=10), splits.fedprox_mnist(y, 1000, seed), 0.9, seed)
 
 
 def lowercase(seed: int) -> FederatedData:
@@ -81,13 +80,7 @@ def lowercase(seed: int) -> FederatedData:
     x = np.concatenate([data.x, data.test_x])
     y = np.concatenate([data.y, np.asarray(data.test_y)]) - 36  # 10 digits and 26 capitals come first
     rows = np.concatenate([np.flatnonzero(y == letter)[:4000] for letter in range(10)])
-    return _ninety_ten(x[rows], y[rows], splits.fedprox_femnist(y[rows], 200, seed), 10, seed)
-
-
-def _ninety_ten(x: np.ndarray, y: np.ndarray, split: Split, classes: int, seed: int) -> FederatedData:
-    train, test = splits.train_test(split, seed=seed)
-    own = Split(np.arange(len(test.order)), test.sizes, test.names)
-    return federated(Dataset(x, y, x[test.order], y[test.order], classes=classes), train, own)
+    return held_out(Dataset(x[rows], y[rows], classes=10), splits.fedprox_femnist(y[rows], 200, seed), 0.9, seed)
 
 
 @functools.cache
