@@ -202,7 +202,16 @@ class scheduled(CohortRule):
         return max(len(set(members)) for members in self.trace)
 
 
-_rule = Domain("a cohort rule such as uniform(10)", lambda v: isinstance(v, CohortRule))
+COHORTS: dict[str, type[CohortRule]] = {
+    "everyone": everyone,
+    "uniform": uniform,
+    "with-replacement": with_replacement,
+    "by-weight": by_weight,
+    "bernoulli": bernoulli,
+    "cyclic": cyclic,
+    "scheduled": scheduled,
+}
+_rule = Domain("a cohort rule such as uniform(10)", lambda v: isinstance(v, CohortRule), COHORTS)
 
 
 @frozen
@@ -239,3 +248,6 @@ class stragglers(CohortRule):
 
     def lanes(self, clients: int) -> int:
         return self.of.lanes(clients)
+
+
+COHORTS["stragglers"] = stragglers  # here, since its own field is a rule by name

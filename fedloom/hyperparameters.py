@@ -8,21 +8,24 @@ or documentation reads `dataclasses.fields`.
 import dataclasses
 import difflib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 import optax
 
+from fedloom.optimizers import OPTIMIZERS
+
 T = TypeVar("T")
 
 
 class Domain(NamedTuple):
-    """What a value may be: the sentence's end after "must be", and the test."""
+    """What a value may be: the sentence's end after "must be", the test, and where it has a name its registry."""
 
     words: str
     holds: Callable[[Any], Any]
+    registry: Mapping[str, Callable[..., Any]] = {}  # for values written by name in files, as regularizers are
 
 
 def _number(test: Callable[[Any], Any]) -> Callable[[Any], bool]:
@@ -49,6 +52,7 @@ count = Domain("a whole number, 1 or more", _whole)
 optax_optimizer = Domain(
     "an optax optimizer such as optax.adam(1e-3)",
     lambda v: isinstance(v, optax.GradientTransformation),
+    OPTIMIZERS,
 )
 flag = Domain("True or False", lambda v: isinstance(v, bool))
 
@@ -66,7 +70,7 @@ def choice(*names: str) -> Domain:
 
 
 def optional(domain: Domain) -> Domain:
-    return Domain(domain.words + ", or None", lambda v: v is None or domain.holds(v))
+    return Domain(domain.words + ", or None", lambda v: v is None or domain.holds(v), domain.registry)
 
 
 def hyper(domain: Domain, doc: str, *, default: Any, per_client: bool = False) -> Any:

@@ -22,9 +22,11 @@ def at(value: Any, t: Scalar) -> Scalar:
     return value(t) if isinstance(value, Schedule) else value
 
 
+SCHEDULES: dict[str, type[Schedule]] = {}  # filled below: a schedule may contain another
 scheduled_positive = Domain(
     "a positive number or a schedule (wrap a plain function f(t) as schedules.function(f))",
     lambda v: isinstance(v, Schedule) or positive.holds(v),
+    SCHEDULES,
 )
 _function = Domain("a function of the round", callable)
 
@@ -101,3 +103,14 @@ class function(Schedule):
 
     def __call__(self, t: Scalar) -> Scalar:
         return self.f(t)
+
+
+SCHEDULES |= {
+    "constant": constant,
+    "exponential": exponential,
+    "staircase": staircase,
+    "inverse-sqrt": inverse_sqrt,
+    "inverse": inverse,
+    "warm-up": warm_up,
+    "function": function,
+}

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from fedloom.algorithm import Client, Cohort, Round
 from fedloom.hyperparameters import Domain, frozen, hyper, interval, positive
 from fedloom.problem import Problem, Vector
-from fedloom.regularizers import Regularizer, none
+from fedloom.regularizers import REGULARIZERS, Regularizer, none
 
 
 class Server(NamedTuple):
@@ -33,7 +33,7 @@ class Memory(NamedTuple):
     y: Vector
 
 
-_regularizer = Domain("a regularizer such as l1(0.01)", lambda v: isinstance(v, Regularizer))
+_regularizer = Domain("a regularizer such as l1(0.01)", lambda v: isinstance(v, Regularizer), REGULARIZERS)
 
 
 @frozen

@@ -38,6 +38,7 @@ from fedloom.hyperparameters import (
     probability,
     static,
 )
+from fedloom.optimizers import optimizer as named
 from fedloom.problem import Problem, Scalar, Vector
 
 
@@ -160,9 +161,12 @@ class Slots(NamedTuple):
     slots: Any
 
 
+_sgd = named("sgd", learning_rate=1.0)
+
+
 @frozen
 class FedOpt(ServerOptimizer):
-    optimizer: optax.GradientTransformation = static(optax_optimizer, "the server's optimizer", default=optax.sgd(1.0))
+    optimizer: optax.GradientTransformation = static(optax_optimizer, "the server's optimizer", default=_sgd)
 
     def init(self, w: Vector) -> Slots:
         return Slots(w, self.optimizer.init(w))

@@ -184,7 +184,7 @@ def _checked_resume(resume: Record, server: Any, origin: Origin, rounds: int) ->
         raise ValueError(
             f"resume: the record has {resume.round} rounds already, so rounds, which counts all, must be at least that."
         )
-    return resume._replace(origin=origin)
+    return resume._replace(origin=origin, residual=None, unsolved=0, dropped=())  # these are of single records
 
 
 _REMEDY = {

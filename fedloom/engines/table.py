@@ -42,10 +42,18 @@ class Table:
     def write(self, memories: Mapping[int, Any]) -> None:
         if memories:
             ids = np.array(sorted(memories))
-            stacked = jax.tree.map(lambda *x: jnp.stack(x), *(memories[k] for k in ids.tolist()))
-            slots = self.slots(ids)
-            self.rows = jax.tree.map(lambda r, x: r.at[slots].set(x), self.rows, stacked)
-            self.known[ids] = True
+            self.commit(ids, jax.tree.map(lambda *x: jnp.stack(x), *(memories[k] for k in ids.tolist())))
+
+    def commit(self, ids: np.ndarray, memories: Any) -> None:
+        """Write the memories of these clients, one in each row."""
+        slots = self.slots(ids)
+        self.rows = jax.tree.map(lambda r, x: r.at[slots].set(x), self.rows, memories)
+        self.known[ids] = True
+
+    def committed(self) -> tuple[np.ndarray, Any]:
+        """The clients that have a memory, and their memories, one in each row."""
+        ids = np.flatnonzero(self.known)
+        return ids, jax.tree.map(lambda r: r[self.slot[ids]], self.rows)
 
 
 class Memories(Mapping[int, Any]):

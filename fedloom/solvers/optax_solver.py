@@ -9,15 +9,19 @@ from jax.flatten_util import ravel_pytree
 
 from fedloom.client import Objective
 from fedloom.hyperparameters import frozen, optax_optimizer, static
+from fedloom.optimizers import optimizer as named
 from fedloom.problem import Key, Problem, Scalar, Solution
 from fedloom.solvers.batches import Minibatch
+
+
+_adam = named("adam", learning_rate=1e-3)
 
 
 @frozen
 class Optax(Minibatch):
     """Minibatch steps of an optax optimizer, whose slots start afresh in every solve."""
 
-    optimizer: optax.GradientTransformation = static(optax_optimizer, "the optimizer", default=optax.adam(1e-3))
+    optimizer: optax.GradientTransformation = static(optax_optimizer, "the optimizer", default=_adam)
 
     @property
     def offers(self) -> frozenset[str]:

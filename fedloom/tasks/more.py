@@ -19,7 +19,7 @@ from fedloom.solvers import SGD, Exact
 from fedloom.tasks.task import Setting, Task
 
 
-def _start(solver: Any, cohort: CohortRule, rounds: int, mu: float = 0.01) -> dict[str, dict[str, Setting]]:
+def start(solver: Any, cohort: CohortRule, rounds: int, mu: float = 0.01) -> dict[str, dict[str, Setting]]:
     """Every kind of method, with one solver."""
     methods: dict[str, Algorithm] = {
         "fedavg": a.FedAvg(),
@@ -72,7 +72,7 @@ TASKS = (
         "digits",
         _digits,
         mlp(64, 32, 10),
-        settings=_start(SGD(0.1, batch_size=10, epochs=2), uniform(5), 100),
+        settings=start(SGD(0.1, batch_size=10, epochs=2), uniform(5), 100),
         about="scikit-learn's 8x8 digits over 20 clients, Dirichlet(0.3) labels: a hidden layer of 32. No download.",
     ),
     Task(
@@ -80,7 +80,7 @@ TASKS = (
         lambda seed: natural(mnist.mnist(writers=True)),
         MODELS["2nn"](),
         prepare=prepare.standardised(*prepare.MNIST),
-        settings=_start(SGD(0.1, batch_size=10, epochs=1), uniform(10), 200),
+        settings=start(SGD(0.1, batch_size=10, epochs=1), uniform(10), 200),
         about="MNIST by the person who wrote the digit: 539 clients; the test set has 297 other writers.",
         needs=("mnist", "mnist_writers"),
     ),
@@ -89,7 +89,7 @@ TASKS = (
         _heart,
         mlp(32, 16, 2),
         weights="uniform",  # hospitals count alike, whatever their size
-        settings=_start(SGD(0.1, batch_size=10, weight_decay=3e-3), everyone(), 200),
+        settings=start(SGD(0.1, batch_size=10, weight_decay=3e-3), everyone(), 200),
         about="Heart disease in four hospitals, 920 patients, a federation across silos: a hidden layer of 16.",
         needs=("heart_disease",),
     ),

@@ -1,0 +1,54 @@
+"""What a run ran on: the federation in figures, versions and the machine. Nothing here changes a result's bits."""
+
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+import jax
+import numpy as np
+
+import fedloom
+from fedloom.data.describe import label_counts
+from fedloom.tasks import Loaded
+
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy", "scikit-learn")
+DRAWN = 100  # clients in the picture of the split
+
+
+def versions() -> dict[str, str]:
+    """Of everything that can change the bits of a result."""
+    found = {name: metadata.version(name) for name in PACKAGES}
+    return {"fedloom": fedloom.__version__, "python": platform.python_version(), **found}
+
+
+def machine() -> dict[str, Any]:
+    device = jax.devices()[0]
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "device": f"{device.platform}: {device.device_kind}",
+        "float64": bool(jax.config.jax_enable_x64),
+    }
+
+
+def about(loaded: Loaded) -> dict[str, Any]:
+    """Figures of a loaded task, and where it is run."""
+    metrics = {"train loss": False}
+    data = loaded.data
+    facts: dict[str, Any] = {
+        "task": loaded.task.name,
+        "words": loaded.task.about,
+        "clients": loaded.federation.clients,
+        "parameters": int(loaded.w.size),
+        "model bytes": int(loaded.w.size * loaded.w.dtype.itemsize),
+    }
+    if data is not None:
+        facts["summary"] = str(data.describe())
+        if data.test is not None:
+            metrics |= {f"test {name}": m.larger_is_better for name, m in loaded.metrics.items()}
+        facts["sizes"] = data.split.sizes[:DRAWN].tolist()
+        if data.classes is not None and np.ndim(data.train[1]) == 1:
+            drawn = slice(0, min(DRAWN, data.clients))
+            facts["labels"] = label_counts(np.asarray(data.train[1]), data.split, data.classes, drawn).tolist()
+    return {**facts, "metrics": metrics, "versions": versions(), "machine": machine()}

@@ -1,0 +1,104 @@
+"""A record on disk, bit by bit, so that a run goes on as if it had never stopped.
+
+A checkpoint holds numbers only: the leaves of the server's state and the memories of the clients met so far. Their
+structure follows from the experiment. It also says how long the log was, since rows that came after it are written
+again.
+"""
+
+import io
+import json
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedloom.algorithm import Algorithm
+from fedloom.engines.run import Counters, Record, shapes
+from fedloom.engines.table import Memories, Table
+from fedloom.experiments.about import versions
+from fedloom.experiments.files import write_whole
+from fedloom.problem import Vector
+
+FORMAT = 1
+
+
+def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> None:
+    meta = {
+        "format": FORMAT,
+        "versions": versions(),
+        "config": config,
+        "round": record.round,
+        "counters": record.counters._asdict(),
+        "log bytes": log_bytes,
+    }
+    arrays = {"w": np.asarray(record.w)}  # besides the server's state, for those who want the model alone
+    arrays |= {f"server {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record.server))}
+    if isinstance(record.clients, Memories):
+        ids, rows = record.clients.table.committed()
+        arrays["clients"] = ids
+        arrays |= {f"memory {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(rows))}
+    content = io.BytesIO()
+    np.savez(content, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), **arrays)
+    write_whole(path, content.getvalue())
+
+
+def read_meta(path: pathlib.Path) -> dict[str, Any]:
+    with _opened(path) as arrays:
+        return json.loads(arrays["meta"].tobytes())
+
+
+def read_model(path: pathlib.Path) -> np.ndarray:
+    """The model of a checkpoint."""
+    with _opened(path) as arrays:
+        return arrays["w"]
+
+
+def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, config: str) -> tuple[Record, int]:
+    """The record and the length of the log then, of a checkpoint of the experiment `config`."""
+    meta = read_meta(path)
+    if meta["format"] != FORMAT:
+        raise ValueError(
+            f"{path} has format {meta['format']}, this version of FedLoom reads {FORMAT}; resume it with "
+            f"fedloom {meta['versions']['fedloom']}, or run the experiment again in a new directory."
+        )
+    if meta["config"] != config:
+        raise ValueError(f"{path} belongs to another experiment than {path.parent / 'config.toml'}, which was changed.")
+    now = versions()
+    other = [f"{name} {old} (here {now.get(name)})" for name, old in meta["versions"].items() if now.get(name) != old]
+    if other:
+        raise ValueError(
+            f"{path} was written with {', '.join(other)}; another version may not give the same bits. Install that one "
+            "to resume, or run the experiment again in a new directory."
+        )
+    with _opened(path) as arrays:
+        server = _server(path, arrays, algorithm, w)
+        memories: Any = {}
+        if "clients" in arrays:
+            table = Table(algorithm.init_client(w), clients)
+            leaves, structure = jax.tree.flatten(table.blank)
+            stacked = [jnp.asarray(arrays[f"memory {i}"]) for i in range(len(leaves))]
+            table.commit(arrays["clients"], jax.tree.unflatten(structure, stacked))
+            table.round = meta["round"]
+            memories = Memories(table, meta["round"])
+    record = Record(meta["round"], server, memories, Counters(**meta["counters"]))
+    return record, meta["log bytes"]
+
+
+def _opened(path: pathlib.Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as a checkpoint: {error}.") from error
+
+
+def _server(path: pathlib.Path, arrays: Any, algorithm: Algorithm, w: Vector) -> Any:
+    blank = jax.tree.map(jnp.asarray, algorithm.init(w))
+    leaves, structure = jax.tree.flatten(blank)
+    if f"server {len(leaves) - 1}" not in arrays or f"server {len(leaves)}" in arrays:
+        raise ValueError(f"{path} holds another server state than that of {type(algorithm).__name__}.")
+    server = jax.tree.unflatten(structure, [jnp.asarray(arrays[f"server {i}"]) for i in range(len(leaves))])
+    if shapes(server) != shapes(blank):
+        raise ValueError(f"{path} holds a model of another size or float type than the experiment has here.")
+    return server

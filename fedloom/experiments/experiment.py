@@ -1,0 +1,299 @@
+"""An experiment: one frozen value that determines a run, down to its bits; a TOML file; flags on the command line."""
+
+import dataclasses
+import functools
+import importlib.util
+import inspect
+import pathlib
+import sys
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from fedloom.algorithm import Algorithm
+from fedloom.algorithms import ALGORITHMS
+from fedloom.client import Solver
+from fedloom.cohorts import COHORTS, CohortRule, everyone
+from fedloom.data.federated import FederatedData
+from fedloom.data.splits import SPLITS
+from fedloom.engines.run import prepare
+from fedloom.experiments.plain import from_plain, to_plain
+from fedloom.hyperparameters import nearest
+from fedloom.models import MODELS
+from fedloom.solvers import SGD, SOLVERS
+from fedloom.tasks import TASKS, Loaded, Setting, Task
+from fedloom.tasks.more import start
+
+# For tasks without settings of their own.
+OWN_TASKS = start(SGD(0.1, batch_size=10, epochs=1), everyone(), 100)["start"]
+
+# The fields that are values with a name and fields of their own.
+PARTS: dict[str, Any] = {"algorithm": ALGORITHMS, "solver": SOLVERS, "cohort": COHORTS}
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Everything that determines a run: equal experiments give equal logs, bit for bit, on one machine.
+
+    `experiment("digits", "feddyn")` makes one from a task's own settings. Split, model and weights are the task's
+    unless they are given here. The seed determines the split, the initial model, the cohorts and the minibatches, so
+    experiments that differ in the algorithm alone see the same clients.
+    """
+
+    task: str | Task  # a name from `fedloom list tasks`, FILE.py:NAME, or a task itself
+    algorithm: Algorithm
+    solver: Solver
+    cohort: CohortRule
+    rounds: int
+    evaluate_every: int = 1  # rounds from one evaluation to the next; the last round is always evaluated
+    seed: int = 0
+    split: Mapping[str, Any] | None = None  # for example {"name": "dirichlet", "clients": 100, "alpha": 0.3}
+    model: str | None = None  # a name from `fedloom list models`
+    weights: str | None = None  # population weights: "examples" or "uniform"
+
+    def __post_init__(self) -> None:
+        for name, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**32:
+                raise ValueError(f"{name} must be a whole number, {least} or more, got {value!r}.")
+        for name, kind in (("algorithm", Algorithm), ("solver", Solver), ("cohort", CohortRule)):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name} must be a value such as {kind.__name__}s are, got {getattr(self, name)!r}.")
+        if self.model is not None and self.model not in MODELS:
+            raise ValueError(f"model: there is no {self.model!r}.{nearest(str(self.model), MODELS)}")
+        if self.weights not in (None, "examples", "uniform"):
+            raise ValueError(f"weights must be 'examples' or 'uniform', got {self.weights!r}.")
+        if self.split is not None:
+            _check_split(self.split)
+        self.base_task()
+        if isinstance(self.task, str) and self.task not in TASKS:  # a run may be resumed from another folder
+            path, _, name = self.task.rpartition(":")
+            object.__setattr__(self, "task", f"{pathlib.Path(path).resolve()}:{name}")
+
+    def base_task(self) -> Task:
+        return self.task if isinstance(self.task, Task) else find_task(self.task)
+
+    def load(self) -> Loaded:
+        """The task's data for this seed, with the experiment's own split, model and weights."""
+        split = None if self.split is None else tuple(sorted(self.split.items()))
+        return _load(self.base_task(), self.seed, split, self.model, self.weights)
+
+    def check(self) -> Loaded:
+        """Load the data and raise a sentence for what cannot be run, before anything is compiled."""
+        loaded = self.load()
+        prepare(
+            self.algorithm, loaded.federation, self.solver, loaded.w, self.rounds, self.cohort, self.seed, "raise", None
+        )
+        return loaded
+
+    def to_plain(self) -> dict[str, Any]:
+        plain: dict[str, Any] = {"task": self.task.name if isinstance(self.task, Task) else self.task}
+        for field in dataclasses.fields(self)[1:]:
+            value = getattr(self, field.name)
+            if field.name in PARTS:
+                plain[field.name] = to_plain(value, PARTS[field.name])
+            elif value is not None:
+                plain[field.name] = dict(value) if isinstance(value, Mapping) else value
+        return plain
+
+    def to_toml(self) -> str:
+        plain = self.to_plain()
+        return tomli_w.dumps(dict(sorted(plain.items(), key=lambda item: isinstance(item[1], dict))))
+
+
+def from_config(plain: Mapping[str, Any]) -> Experiment:
+    """The experiment of a table as `to_plain` writes it; what is not given comes from the task's settings."""
+    plain = dict(plain)
+    names = [f.name for f in dataclasses.fields(Experiment)]
+    for key in plain:
+        if key not in names:
+            raise ValueError(f"An experiment has no field {key!r}.{nearest(key, names)}")
+    if "task" not in plain:
+        raise ValueError('An experiment needs a task, such as task = "digits".')
+    algorithm = plain.get("algorithm")
+    name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
+    start = experiment(plain.pop("task"), None if name is None else _text(name, "algorithm"))
+    if "rounds" in plain:
+        start = dataclasses.replace(start, evaluate_every=_every(plain["rounds"]))
+    return changed(start, plain)
+
+
+def from_toml(text: str, where: str = "the file") -> Experiment:
+    try:
+        return from_config(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{where} is not TOML: {error}.") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def experiment(
+    task: str | Task, algorithm: str | Algorithm | None = None, variant: str | None = None, **changes: Any
+) -> Experiment:
+    """The experiment of a task's own settings, changed where asked: experiment("digits", "feddyn", rounds=50).
+
+    An algorithm without settings in the task gets its defaults, with the solver and cohort of the task's first method.
+    """
+    found = task if isinstance(task, Task) else find_task(_text(task, "task"))
+    name = next(iter(_first(found, variant))) if algorithm is None else algorithm
+    if isinstance(name, Algorithm):
+        name = next((n for n, kind in ALGORITHMS.items() if type(name) is kind), "")
+    elif name not in ALGORITHMS:
+        raise ValueError(f"There is no algorithm {name!r}.{nearest(str(name), ALGORITHMS)}")
+    setting = _setting(found, name, variant)
+    if isinstance(algorithm, Algorithm):
+        setting = dataclasses.replace(setting, algorithm=algorithm)
+    if setting.algorithm.needs_everyone:
+        setting = dataclasses.replace(setting, cohort=everyone())
+    every = _every(changes.get("rounds", setting.rounds))
+    own = Experiment(task, setting.algorithm, setting.solver, setting.cohort, setting.rounds, every)
+    return changed(own, changes)
+
+
+def _every(rounds: Any) -> int:
+    """A hundred evaluations, if there are as many rounds."""
+    return max(1, rounds // 100) if isinstance(rounds, int) else 1
+
+
+def changed(old: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """The experiment with some fields changed: {"rounds": 50, "solver.lr": 0.1, "algorithm": {"name": "fedavg"}}.
+
+    A dotted name, or a table of some fields, changes these and keeps the others. Values may be plain data or the values
+    themselves.
+    """
+    names = [f.name for f in dataclasses.fields(Experiment)]
+    new: dict[str, Any] = {}
+    for key, value in changes.items():
+        part, _, inner = key.partition(".")
+        if part not in names:
+            raise ValueError(f"An experiment has no field {key!r}.{nearest(part, names)}")
+        now = new.get(part, getattr(old, part))
+        if not inner:
+            new[part] = _merged(now, value, part) if part in PARTS else value
+            continue
+        plain = now if isinstance(now, Mapping) else to_plain(now, PARTS[part]) if part in PARTS else now
+        new[part] = _put(plain, inner.split("."), value, part)
+    for part, registry in PARTS.items():
+        if part in new and isinstance(new[part], Mapping | str):
+            new[part] = from_plain(new[part], registry, part)
+    if isinstance(new.get("split"), str):
+        new["split"] = {"name": new["split"]}
+    return dataclasses.replace(old, **{k: None if isinstance(v, str) and v == "none" else v for k, v in new.items()})
+
+
+def _merged(old: Any, value: Any, part: str) -> Any:
+    """A table of the same name as the old value, or of none, changes the fields that it has."""
+    if not isinstance(value, Mapping | str):
+        return value
+    given = {"name": value} if isinstance(value, str) else dict(value)
+    plain = dict(old) if isinstance(old, Mapping) else to_plain(old, PARTS[part])
+    return {**plain, **given} if given.get("name", plain["name"]) == plain["name"] else given
+
+
+def _put(table: Any, path: list[str], value: Any, part: str) -> dict[str, Any]:
+    """The table with one entry changed, at any depth."""
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{part} has no field {path[0]!r}: it is {table!r}.")
+    inner = value if len(path) == 1 else _put(table.get(path[0], {}), path[1:], value, f"{part}.{path[0]}")
+    return {**table, path[0]: inner}
+
+
+def find_task(name: str) -> Task:
+    """A registered task, or FILE.py:NAME, a task that stands in a Python file."""
+    if name in TASKS:
+        return TASKS[name]
+    path, _, attribute = name.rpartition(":")
+    if not path.endswith(".py"):
+        raise ValueError(
+            f"There is no task {name!r}.{nearest(name, TASKS)} One's own is given as FILE.py:NAME."
+        )
+    module = _module(pathlib.Path(path).resolve())
+    if not isinstance(getattr(module, attribute, None), Task):
+        found = [n for n, value in vars(module).items() if isinstance(value, Task)]
+        raise ValueError(f"{path} has no task {attribute!r}.{nearest(attribute, found)}")
+    return getattr(module, attribute)
+
+
+@functools.cache
+def _module(path: pathlib.Path) -> Any:
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _first(task: Task, variant: str | None) -> Mapping[str, Setting]:
+    """The settings of a variant, or of the first one."""
+    if variant is not None and variant not in task.settings:
+        raise ValueError(f"Task {task.name!r} has no variant {variant!r}.{nearest(variant, task.settings)}")
+    if not task.settings:
+        return OWN_TASKS
+    return task.settings[variant] if variant is not None else next(iter(task.settings.values()))
+
+
+def _setting(task: Task, name: str, variant: str | None) -> Setting:
+    tables = [_first(task, variant)] if variant is not None else list(task.settings.values()) or [OWN_TASKS]
+    for table in tables:
+        if name in table:
+            return table[name]
+    like = next(iter(tables[0].values()))
+    return dataclasses.replace(like, algorithm=ALGORITHMS[name]()) if name else like
+
+
+def _text(value: Any, field: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{field} must be a name, got {value!r}.")
+    return value
+
+
+def _check_split(split: Mapping[str, Any]) -> None:
+    name = split.get("name")
+    if name not in RESPLIT:
+        raise ValueError(f"split: there is no {name!r} that divides by labels.{nearest(str(name), RESPLIT)}")
+    known = [p for p in list(inspect.signature(SPLITS[name]).parameters)[1:] if p not in ("seed", "sizes", "priors")]
+    for key in split:
+        if key not in ("name", *known):
+            raise ValueError(f"split: {name} has no field {key!r}.{nearest(key, known)}")
+
+
+# Splits of examples by their labels alone, which can take the place of a task's own.
+RESPLIT = tuple(n for n in SPLITS if next(iter(inspect.signature(SPLITS[n]).parameters)) in ("n", "labels"))
+
+
+@functools.lru_cache(maxsize=4)  # the methods of a comparison share their data
+def _load(
+    task: Task, seed: int, split: tuple[tuple[str, Any], ...] | None, model: str | None, weights: str | None
+) -> Loaded:
+    changes: dict[str, Any] = {}
+    if model is not None:
+        changes["model"] = MODELS[model]()
+    if weights is not None:
+        changes["weights"] = weights
+    if split is not None:
+        data = task.data(seed) if callable(task.data) else task.data
+        changes["data"] = _resplit(task, data, dict(split), seed)
+    return dataclasses.replace(task, **changes).load(seed)
+
+
+def _resplit(task: Task, data: Any, split: dict[str, Any], seed: int) -> FederatedData:
+    """All examples that the task trains on, divided anew; the test set stays, but no longer belongs to clients."""
+    if not isinstance(data, FederatedData) or np.ndim(data.train[1]) != 1:
+        raise ValueError(f"split: the data of task {task.name!r} have no labels to divide by.")
+    rows = np.sort(data.split.order)
+    labels = np.asarray(data.train[1])[rows]
+    function = SPLITS[split.pop("name")]
+    first = next(iter(inspect.signature(function).parameters))
+    try:
+        divided = function(len(labels) if first == "n" else labels, seed=seed, **split)
+    except TypeError as error:
+        raise ValueError(f"split: {error}.") from error
+    divided = dataclasses.replace(divided, order=rows[divided.order]).at_least(1)
+    return dataclasses.replace(data, split=divided, test_split=None)

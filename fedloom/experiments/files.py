@@ -1,0 +1,38 @@
+"""Files that survive a kill at any moment: written whole or not at all."""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes in one directory are then the user's own care
+    fcntl = None  # type: ignore[assignment]
+
+
+def write_whole(path: pathlib.Path, content: bytes) -> None:
+    """Put the content at `path` in one step: readers see the old file or the new one, also after a power cut."""
+    draft = path.with_name(path.name + ".draft")
+    with open(draft, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@contextlib.contextmanager
+def only_one(directory: pathlib.Path) -> Iterator[None]:
+    """Refuse if another process works in the directory. The lock ends with the process, however that ends."""
+    with open(directory / "lock", "a") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(f"Another process is running in {directory}; wait for it, or stop it.") from None
+        yield

@@ -1,0 +1,80 @@
+"""What a run left behind: its log, and what follows from it."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedloom.engines.run import Counters
+from fedloom.experiments.experiment import Experiment
+
+# A row has "round", the metrics, and the totals since the start: the counters under these names.
+COUNTERS = {name.replace("_", " "): name for name in Counters._fields if name != "rounds"}
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Result:
+    """A run, finished or not. Results of one name are repetitions of an experiment with other seeds."""
+
+    name: str
+    experiment: Experiment
+    rows: Sequence[Row]  # one for each evaluated round; a diverged run ends with a row that has only "diverged"
+    about: dict[str, Any]  # clients, parameters, metrics, versions, machine: see `about.py`
+    seconds: float = 0.0  # spent, compilation included
+    directory: pathlib.Path | None = None
+    w: np.ndarray | None = None  # the last model, if the run was kept
+
+    @property
+    def diverged(self) -> str | None:
+        """Why the run was given up, if it was."""
+        return self.rows[-1].get("diverged") if self.rows else None
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.rows) and (self.diverged is not None or self.rows[-1]["round"] >= self.experiment.rounds)
+
+    @property
+    def evaluated(self) -> list[Row]:
+        """The rows that have metrics."""
+        return [row for row in self.rows if "diverged" not in row]
+
+    @property
+    def metrics(self) -> list[str]:
+        """The names of the metrics, for example "train loss" and "test accuracy"."""
+        return list(self.about["metrics"])
+
+    def larger_is_better(self, metric: str) -> bool:
+        return bool(self.about["metrics"][metric])
+
+    def column(self, name: str) -> np.ndarray:
+        """A metric, a counter or one of the derived quantities, one entry for each evaluated round."""
+        if name in DERIVED:
+            return np.array([DERIVED[name](self, row) for row in self.evaluated], float)
+        return np.array([row[name] for row in self.evaluated], float)
+
+    def reaches(self, metric: str, target: float) -> Row | None:
+        """The first evaluated row in which the metric is at its target or beyond."""
+        sign = 1 if self.larger_is_better(metric) else -1
+        return next((row for row in self.evaluated if sign * row[metric] >= sign * target), None)
+
+
+def bytes_of_a_client(result: Result, row: Row) -> float:
+    """Bytes down and up of a client that takes part in every exchange: what clients wait for, side by side."""
+    trips = row["messages"] / 2
+    return row["exchanges"] * (row["bytes down"] + row["bytes up"]) / trips if trips else 0.0
+
+
+def models_sent(result: Result, row: Row) -> float:
+    """FedDyn's measure: rounds times the models that a client sends in one; SCAFFOLD's control variate counts as one."""
+    trips = row["messages"] / 2
+    return row["exchanges"] * row["bytes up"] / trips / result.about["model bytes"] if trips else 0.0
+
+
+DERIVED = {
+    "bytes": lambda result, row: row["bytes down"] + row["bytes up"],
+    "bytes of a client": bytes_of_a_client,
+    "models": models_sent,
+}

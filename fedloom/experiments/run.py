@@ -1,0 +1,237 @@
+"""Run one experiment: log, checkpoints, divergence. In a directory a run can be killed at any moment and resumed.
+
+    config.toml      the experiment, all fields resolved
+    about.json       the federation in figures, versions, machine
+    log.jsonl        a row for each evaluated round; equal experiments have equal logs, byte for byte
+    checkpoint.npz   the last checkpoint; rows of the log that came after it are cut off and written again
+    seconds.json     time spent, which is no part of the log
+"""
+
+import json
+import math
+import os
+import pathlib
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO
+
+from fedloom.engines import NonFiniteUpdate, Record, simulate
+from fedloom.experiments import checkpoint
+from fedloom.experiments.about import about
+from fedloom.experiments.experiment import Experiment, from_toml
+from fedloom.experiments.files import only_one, write_whole
+from fedloom.experiments.result import COUNTERS, Result, Row
+from fedloom.tasks import Loaded
+
+CONFIG, ABOUT, LOG, CHECKPOINT, SECONDS = "config.toml", "about.json", "log.jsonl", "checkpoint.npz", "seconds.json"
+EXPLODED = 1e3  # a training loss so many times above the first one, or above 1, will not come back
+
+Watch = Callable[[Row], None]
+
+
+def run(
+    experiment: Experiment,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    name: str = "",
+    watch: Iterable[Watch] = (),
+    checkpoint_seconds: float = 10.0,
+) -> Result:
+    """Run an experiment to its end.
+
+    Args:
+        experiment: what to run.
+        directory: a new directory for config, log and checkpoints; None keeps the log in memory only.
+        name: of the curve in reports; the algorithm's if not given.
+        watch: functions that are called with every new row.
+        checkpoint_seconds: time between checkpoints.
+    """
+    loaded = experiment.check()
+    if directory is None:
+        return _Run(experiment, loaded, None, name, tuple(watch), checkpoint_seconds).go()
+    plan(experiment, directory)
+    return resume(directory, experiment=experiment, name=name, watch=watch, checkpoint_seconds=checkpoint_seconds)
+
+
+def plan(experiment: Experiment, directory: str | os.PathLike[str]) -> None:
+    """Make the directory of a run that has not started."""
+    path = pathlib.Path(directory)
+    text = experiment.to_toml().encode()
+    if (path / CONFIG).exists():
+        raise ValueError(f"{path} has a run already: `fedloom resume {path}` goes on with it; or take a new directory.")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"{path} is there already and is not empty; take a new directory.")
+    path.mkdir(parents=True, exist_ok=True)
+    write_whole(path / CONFIG, text)
+
+
+def resume(
+    directory: str | os.PathLike[str],
+    *,
+    experiment: Experiment | None = None,
+    name: str = "",
+    watch: Iterable[Watch] = (),
+    checkpoint_seconds: float = 10.0,
+) -> Result:
+    """Go on with the run of a directory from its last checkpoint, bit by bit as if it had never stopped."""
+    path = pathlib.Path(directory)
+    experiment = experiment or read_config(path)
+    with only_one(path):
+        if _is_over(path, experiment):
+            return read(path, name)
+        return _Run(experiment, experiment.check(), path, name, tuple(watch), checkpoint_seconds).go()
+
+
+def read(directory: str | os.PathLike[str], name: str = "") -> Result:
+    """The result of a run, finished or not, as its directory has it."""
+    path = pathlib.Path(directory)
+    experiment = read_config(path)
+    seconds = json.loads((path / SECONDS).read_bytes())["seconds"] if (path / SECONDS).exists() else 0.0
+    facts = json.loads((path / ABOUT).read_bytes()) if (path / ABOUT).exists() else {"metrics": {}}
+    model = checkpoint.read_model(path / CHECKPOINT) if (path / CHECKPOINT).exists() else None
+    return Result(name or default_name(experiment), experiment, _rows(path), facts, seconds, path, model)
+
+
+def read_config(path: pathlib.Path) -> Experiment:
+    if not (path / CONFIG).is_file():
+        raise ValueError(f"{path} is not the directory of a run: it has no {CONFIG}.")
+    return from_toml((path / CONFIG).read_text(), str(path / CONFIG))
+
+
+def default_name(experiment: Experiment) -> str:
+    return experiment.to_plain()["algorithm"]["name"]
+
+
+def _rows(path: pathlib.Path) -> list[Row]:
+    """The rows of the log; a last line without its end was being written when the run was killed."""
+    if not (path / LOG).exists():
+        return []
+    return [json.loads(line) for line in (path / LOG).read_bytes().split(b"\n")[:-1]]
+
+
+def _is_over(path: pathlib.Path, experiment: Experiment) -> bool:
+    rows = _rows(path)
+    if rows and "diverged" in rows[-1]:
+        return True
+    done = (path / CHECKPOINT).exists() and checkpoint.read_meta(path / CHECKPOINT)["round"]
+    return done == experiment.rounds
+
+
+class _Run:
+    """A run under way."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        loaded: Loaded,
+        directory: pathlib.Path | None,
+        name: str,
+        watch: tuple[Watch, ...],
+        checkpoint_seconds: float,
+    ):
+        self.experiment, self.loaded, self.directory, self.watch = experiment, loaded, directory, watch
+        self.name = name or default_name(experiment)
+        self.checkpoint_seconds = checkpoint_seconds
+        self.rows: list[Row] = []
+        self.log: BinaryIO | None = None
+        self.about = about(loaded)
+        self.spent = 0.0  # by earlier processes
+        self.started = self.saved = time.monotonic()
+
+    def go(self) -> Result:
+        record = None
+        if self.directory is not None:
+            record = self._open(self.directory)
+        try:
+            w = self._rounds(record)
+        finally:
+            if self.log is not None:
+                self.log.close()
+        return Result(self.name, self.experiment, self.rows, self.about, self._seconds(), self.directory, w)
+
+    def _open(self, directory: pathlib.Path) -> Record | None:
+        """Open the log where the last checkpoint left it, or at its beginning."""
+        e, record, length = self.experiment, None, 0
+        if (directory / CHECKPOINT).exists():
+            record, length = checkpoint.load(
+                directory / CHECKPOINT, e.algorithm, self.loaded.w, self.loaded.federation.clients, e.to_toml()
+            )
+        if (directory / SECONDS).exists():
+            self.spent = json.loads((directory / SECONDS).read_bytes())["seconds"]
+        write_whole(directory / ABOUT, json.dumps(self.about, indent=1).encode())
+        self.log = open(directory / LOG, "a+b")
+        if self.log.seek(0, os.SEEK_END) < length:
+            raise ValueError(
+                f"{directory / LOG} is shorter than its checkpoint says: rows were removed. Run the experiment again in "
+                "a new directory."
+            )
+        self.log.truncate(length)
+        self.rows = _rows(directory)
+        return record
+
+    def _rounds(self, record: Record | None) -> Any:
+        e, loaded = self.experiment, self.loaded
+        w = loaded.w if record is None else record.w
+        if record is None:
+            self._add(Record(0, None, {}), loaded.evaluate(w))
+        try:
+            for record in simulate(
+                e.algorithm,
+                loaded.federation,
+                e.solver,
+                loaded.w,
+                e.rounds,
+                cohort=e.cohort,
+                seed=e.seed,
+                chunk=e.evaluate_every,
+                resume=record,
+            ):
+                values = loaded.evaluate(record.w)
+                if words := self._exploded(values):
+                    return self._give_up(record.round, words)
+                w = record.w
+                self._add(record, values)
+                late = time.monotonic() - self.saved >= self.checkpoint_seconds
+                if self.directory is not None and (late or record.round == e.rounds):
+                    self._save(self.directory, record)
+        except NonFiniteUpdate as error:
+            return self._give_up(self.rows[-1]["round"], str(error))
+        return w
+
+    def _exploded(self, values: dict[str, float]) -> str:
+        loss, first = values["train loss"], self.rows[0]["train loss"]
+        if not math.isfinite(loss):
+            return f"The training loss is {loss}."
+        bound = first + EXPLODED * max(abs(first), 1.0)
+        return f"The training loss is {loss:.3g}, from {first:.3g} at the start." if loss > bound else ""
+
+    def _give_up(self, round: int, words: str) -> None:
+        self._write({"round": round, "diverged": words})
+        if self.directory is not None:
+            self._write_seconds(self.directory)
+
+    def _add(self, record: Record, values: dict[str, float]) -> None:
+        counters = {name: getattr(record.counters, field) for name, field in COUNTERS.items()}
+        extra = {} if record.residual is None else {"residual": record.residual}
+        self._write({"round": record.round, **values, **counters, **extra})
+
+    def _write(self, row: Row) -> None:
+        self.rows.append(row)
+        if self.log is not None:
+            self.log.write(json.dumps(row).encode() + b"\n")
+            self.log.flush()
+        for watch in self.watch:
+            watch(row)
+
+    def _save(self, directory: pathlib.Path, record: Record) -> None:
+        assert self.log is not None
+        os.fsync(self.log.fileno())
+        self._write_seconds(directory)
+        checkpoint.save(directory / CHECKPOINT, record, self.experiment.to_toml(), self.log.tell())
+        self.saved = time.monotonic()
+
+    def _write_seconds(self, directory: pathlib.Path) -> None:
+        write_whole(directory / SECONDS, json.dumps({"seconds": round(self._seconds(), 3)}).encode())
+
+    def _seconds(self) -> float:
+        return self.spent + time.monotonic() - self.started
