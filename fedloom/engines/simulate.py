@@ -4,7 +4,7 @@ Cohorts are drawn on the host, a chunk of rounds ahead. The program gathers the 
 runs all clients side by side, takes the weighted mean, updates the server, and scatters the memories back.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -50,35 +50,53 @@ def simulate(
         Records. The checks are made when `simulate` is called, the work is done as records are taken.
     """
     run = prepare(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume)
+    check_chunk(chunk)
+    return _records(run, message_sizes(run), chunk)
+
+
+def check_chunk(chunk: Any) -> None:
     if not isinstance(chunk, int) or chunk < 1:
         raise ValueError(f"chunk must be a whole number, 1 or more, got {chunk!r}.")
-    return _records(run, message_sizes(run), chunk)
 
 
 def _records(run: Run, sizes: list[tuple[int, int]], chunk: int) -> Iterator[Record]:
     federation = jax.tree.map(jnp.asarray, run.federation)
     table = _table(run)
-    record, lanes = run.start, run.lanes
-    t = record.round
-    while t < run.rounds:
-        # Rounds of one chunk have cohorts of one width, so that a round is computed alike however rounds are chunked.
-        draws = [run.cohorts(t)]
-        width = _widths(draws[0], lanes)
-        while len(draws) < min(chunk - t % chunk, run.rounds - t):
-            following = run.cohorts(t + len(draws))
-            if _widths(following, lanes) != width:
-                break
-            draws.append(following)
+    record = run.start
+    for t, draws, widths in calls(run, chunk):
         table.round = None
-        trips = _stack(run.p, draws, width, table, chunk)
+        trips = stack(run.p, draws, widths, table.slots, chunk)
         server, table.rows, outcomes = run_rounds(
             run.algorithm, run.solver, federation, record.server, table.rows, trips, run.key, t, len(draws)
         )
         record = _after(run, record, server, table, draws, jax.device_get(outcomes), sizes, t)
-        t = table.round = record.round
-        if t % chunk == 0 or t == run.rounds:
+        table.round = record.round
+        if is_seen(run, record.round, chunk):
             yield record
             record = record._replace(residual=None, unsolved=0, dropped=())
+
+
+def calls(run: Run, chunk: int) -> Iterator[tuple[int, list[list[Draw]], list[int]]]:
+    """What each call of the program runs: its first round, the cohorts of its rounds, and the lanes of each exchange.
+
+    Rounds of one call have cohorts of one width, so that a round is computed alike however rounds are chunked.
+    """
+    t = run.start.round
+    while t < run.rounds:
+        draws = [run.cohorts(t)]
+        widths = _widths(draws[0], run.lanes)
+        while len(draws) < min(chunk - t % chunk, run.rounds - t):
+            following = run.cohorts(t + len(draws))
+            if _widths(following, run.lanes) != widths:
+                break
+            draws.append(following)
+        yield t, draws, widths
+        t += len(draws)
+
+
+def is_seen(run: Run, t: int, chunk: int) -> bool:
+    """Is there a record after t rounds?"""
+    return t % chunk == 0 or t == run.rounds
 
 
 def _table(run: Run) -> Table:
@@ -95,11 +113,13 @@ def _widths(draws: list[Draw], lanes: int) -> list[int]:
     return [lanes if len(d.ids) <= lanes else 1 << (len(d.ids) - 1).bit_length() for d in draws]
 
 
-def _stack(p: np.ndarray, draws: list[list[Draw]], widths: list[int], table: Table, chunk: int) -> tuple[Trip, ...]:
+def stack(
+    p: np.ndarray, draws: list[list[Draw]], widths: list[int], slots_of: Callable[[np.ndarray], np.ndarray], chunk: int
+) -> tuple[Trip, ...]:
     """Cohorts of several rounds as arrays [chunk, lanes], one Trip for each exchange."""
 
     def padded(draw: Draw, width: int) -> Trip:
-        slots = table.slots(draw.ids)
+        slots = slots_of(draw.ids)
         extra = width - len(draw.ids)
         zeros = np.zeros(extra)
         return Trip(
@@ -127,35 +147,38 @@ def _after(
     t: int,
 ) -> Record:
     """The record after the rounds t, t + 1, ... whose cohorts were `draws`."""
-    c, residual, unsolved = record.counters, record.residual, record.unsolved
-    dropped = list(record.dropped)
     for i, cohorts in enumerate(draws):
-        for e, draw in enumerate(cohorts):
-            m = len(draw.ids)
-            lanes = Outcome(*(x[i, :m] for x in outcomes[e]))
-            name = run.algorithm.exchanges[e].name
-            for k in draw.ids[~lanes.finite].tolist():
-                if not run.drop:
-                    raise not_finite(t + i, k, name)
-                dropped.append((t + i, k, name))
-            if not lanes.server_finite.all():
-                raise server_not_finite(t + i, name)
-            worst = float(np.max(lanes.residual))
-            if worst > -np.inf:
-                residual = worst if residual is None else max(residual, worst)
-            unsolved += int(np.sum(lanes.unsolved))
-            gradients = int(np.sum(lanes.gradients, dtype=np.int64))
-            c = c.after_exchange(m, m * sizes[e][0], m * sizes[e][1], gradients)
-            table.known[draw.ids[lanes.finite & lanes.somebody]] = True
-        c = c.after_round()
-    return Record(
-        round=t + len(draws),
-        server=server,
-        clients=Memories(table, t + len(draws)),
-        counters=c,
-        cohort=tuple(d.ids for d in draws[-1]),
-        residual=residual,
-        unsolved=unsolved,
-        dropped=tuple(dropped),
-        origin=record.origin,
-    )
+        lanes = of_round(outcomes, cohorts, i)
+        record = count(run, record, t + i, cohorts, lanes, sizes)
+        for draw, seen in zip(cohorts, lanes, strict=True):
+            table.known[draw.ids[seen.finite & seen.somebody]] = True
+    t += len(draws)
+    return record._replace(round=t, server=server, clients=Memories(table, t), cohort=tuple(d.ids for d in draws[-1]))
+
+
+def of_round(outcomes: tuple[Outcome, ...], cohorts: list[Draw], i: int) -> list[Outcome]:
+    """Of the outcomes [chunk, lanes] those of the call's round i, for the clients that were there."""
+    return [Outcome(*(x[i, : len(d.ids)] for x in o)) for o, d in zip(outcomes, cohorts, strict=True)]
+
+
+def count(
+    run: Run, record: Record, t: int, cohorts: list[Draw], outcomes: list[Outcome], sizes: list[tuple[int, int]]
+) -> Record:
+    """The record with the books of round t added. Raises if anything is not finite that must be."""
+    c, residual, unsolved = record.counters, record.residual, record.unsolved
+    dropped = record.dropped
+    for e, (draw, lanes) in enumerate(zip(cohorts, outcomes, strict=True)):
+        m, name = len(draw.ids), run.algorithm.exchanges[e].name
+        for k in draw.ids[~lanes.finite].tolist():
+            if not run.drop:
+                raise not_finite(t, k, name)
+            dropped += ((t, k, name),)
+        if not lanes.server_finite.all():
+            raise server_not_finite(t, name)
+        worst = float(np.max(lanes.residual))
+        if worst > -np.inf:
+            residual = worst if residual is None else max(residual, worst)
+        unsolved += int(np.sum(lanes.unsolved))
+        gradients = int(np.sum(lanes.gradients, dtype=np.int64))
+        c = c.after_exchange(m, m * sizes[e][0], m * sizes[e][1], gradients)
+    return record._replace(counters=c.after_round(), residual=residual, unsolved=unsolved, dropped=dropped)

@@ -201,6 +201,11 @@ def _put(table: Any, path: list[str], value: Any, part: str) -> dict[str, Any]:
     return {**table, path[0]: inner}
 
 
+def methods(task: str | Task, variant: str | None = None) -> list[str]:
+    """The algorithms that a task has settings of, in the given variant or in the first."""
+    return list(_first(task if isinstance(task, Task) else find_task(task), variant))
+
+
 def find_task(name: str) -> Task:
     """A registered task, or FILE.py:NAME, a task that stands in a Python file."""
     if name in TASKS:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from fedloom.experiments.experiment import Experiment
 from fedloom.experiments.files import write_whole
 from fedloom.experiments.result import Result, Row
-from fedloom.experiments.run import CONFIG, plan, read, read_config, resume, run
+from fedloom.experiments.run import CONFIG, default_name, plan, read, read_config, resume, run
 
 STUDY = "study.json"
 
@@ -22,6 +22,7 @@ class Progress(Protocol):
     def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None: ...
     def row(self, name: str, experiment: Experiment, row: Row) -> None: ...
     def end(self, result: Result) -> None: ...
+    def close(self) -> None: ...  # also after an interruption
 
 
 class Sink(Protocol):
@@ -65,7 +66,7 @@ def run_all(
     for _, experiment in runs:
         experiment.check()
     if directory is None:
-        results = [_run_one(name, e, None, progress, sinks) for name, e in _begun(runs, progress)]
+        results = _run_each([(name, e, None) for name, e in runs], progress, sinks)
         return Study(title, results, target, about or {})
     path = pathlib.Path(directory)
     plan_study(runs, path, title=title, target=target, about=about or {})
@@ -96,10 +97,19 @@ def resume_study(
     path = pathlib.Path(directory)
     plain = _read_plain(path)
     given = experiments or {}
-    named = [(r["name"], given.get(r["run"]) or read_config(path / r["run"])) for r in plain["runs"]]
-    for (name, experiment), r in zip(_begun(named, progress), plain["runs"], strict=True):
-        _run_one(name, experiment, path / r["run"], progress, sinks)
+    places = [(r["name"], path / r["run"], given.get(r["run"])) for r in plain["runs"]]
+    _run_each([(name, e or read_config(place), place) for name, place, e in places], progress, sinks)
     return read_study(path)
+
+
+def resume_alone(
+    directory: str | os.PathLike[str], progress: Progress | None = None, sinks: Sequence[OpenSink] = ()
+) -> Study:
+    """Go on with a single run, as a study of its own."""
+    path = pathlib.Path(directory)
+    experiment = read_config(path)
+    _run_each([(default_name(experiment), experiment, path)], progress, sinks)
+    return find_runs([path])
 
 
 def read_study(directory: str | os.PathLike[str]) -> Study:
@@ -117,7 +127,7 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
     if len(paths) == 1 and (paths[0] / STUDY).exists():
         return read_study(paths[0])
     results: list[Result] = []
-    targets = []
+    targets: list[tuple[str, float] | None] = []
     for path in paths:
         if not path.is_dir():
             raise ValueError(f"There is no directory {path}.")
@@ -129,7 +139,8 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
         found = sorted(config.parent for config in path.rglob(CONFIG))
         if not found:
             raise ValueError(f"There is no run in {path}: no {CONFIG} in it or below it.")
-        results += [read(run_path) for run_path in found]
+        results += (here := [read(run_path) for run_path in found])
+        targets += [result.experiment.base_task().target for result in here]
     target = targets[0] if targets and all(t == targets[0] for t in targets) else None
     return Study(", ".join(str(p) for p in paths), results, target)
 
@@ -140,10 +151,16 @@ def _read_plain(path: pathlib.Path) -> dict[str, Any]:
     return json.loads((path / STUDY).read_bytes())
 
 
-def _begun(runs: Runs, progress: Progress | None) -> Runs:
-    if progress is not None:
-        progress.begin(runs)
-    return runs
+def _run_each(
+    runs: Sequence[tuple[str, Experiment, pathlib.Path | None]], progress: Progress | None, sinks: Sequence[OpenSink]
+) -> list[Result]:
+    if progress is None:
+        return [_run_one(name, e, place, None, sinks) for name, e, place in runs]
+    progress.begin([(name, e) for name, e, _ in runs])
+    try:
+        return [_run_one(name, e, place, progress, sinks) for name, e, place in runs]
+    finally:
+        progress.close()
 
 
 def _run_one(

@@ -63,13 +63,17 @@ def _to_target(target: str, *values: float) -> Reported:
     return Reported(f"models sent by a device to reach {target}", dict(zip(METHODS, values, strict=True)))
 
 
+def _to_loss(target: float, *values: float) -> tuple[float, Reported]:
+    return target, _to_target(f"training loss {target}", *values)
+
+
 # Synthetic data.
 
-_SYNTHETIC: dict[str, tuple[dict[str, float], str, Reported]] = {
-    "homogeneous": ({}, "all devices alike", _to_target("training loss 0.0603", 32, 70, 136, 49)),
-    "type1": ({"rules": 1.0}, "devices differ in their rules", _to_target("training loss 1.5717", 17, 88, 20, 18)),
-    "type2": ({"inputs": 1.0}, "devices differ in inputs", _to_target("training loss 0.1205", 150, 164, 274, 275)),
-    "type3": ({"quantities": 1.0}, "devices differ in size", _to_target("training loss 0.0854", 34, 260, 79, 106)),
+_SYNTHETIC: dict[str, tuple[dict[str, float], str, tuple[float, Reported]]] = {
+    "homogeneous": ({}, "all devices alike", _to_loss(0.0603, 32, 70, 136, 49)),
+    "type1": ({"rules": 1.0}, "devices differ in their rules", _to_loss(1.5717, 17, 88, 20, 18)),
+    "type2": ({"inputs": 1.0}, "devices differ in inputs", _to_loss(0.1205, 150, 164, 274, 275)),
+    "type3": ({"quantities": 1.0}, "devices differ in size", _to_loss(0.0854, 34, 260, 79, 106)),
 }
 
 SYNTHETIC = tuple(
@@ -90,8 +94,9 @@ SYNTHETIC = tuple(
             "mu": (0.01, 0.0001),
         },
         reported=(reported,),
+        target=("train loss", target),
     )
-    for kind, (levels, words, reported) in _SYNTHETIC.items()
+    for kind, (levels, words, (target, reported)) in _SYNTHETIC.items()
 )
 
 

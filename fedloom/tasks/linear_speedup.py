@@ -73,9 +73,9 @@ def shards(seed: int) -> FederatedData:
     return federated(data, splits.shards(data.y, WORKERS, 2, seed))
 
 
-def _task(name: str, model: str, data: Callable[[int], FederatedData], target: str, **fields: Any) -> Task:
+def _task(name: str, model: str, data: Callable[[int], FederatedData], target: float, **fields: Any) -> Task:
     reported = tuple(
-        Reported(_ROUNDS.format(target, n), {"scaffold": scaffold, "fedavg": fedavg})
+        Reported(_ROUNDS.format(f"{target:.0%}", n), {"scaffold": scaffold, "fedavg": fedavg})
         for n, (scaffold, fedavg) in TABLE_2.get(name, {}).items()
     )
     return Task(
@@ -86,6 +86,7 @@ def _task(name: str, model: str, data: Callable[[int], FederatedData], target: s
         paper=PAPER,
         tuned_over=TUNED_OVER,
         reported=reported,
+        target=("test accuracy", target),
         **fields,
     )
 
@@ -95,7 +96,7 @@ TASKS = tuple(
         f"mnist-{short}-digits{p}",
         model,
         lambda seed, p=p: digits(mnist.mnist(), p, seed),  # type: ignore[misc]
-        "95%",
+        0.95,
         prepare=prepare.standardised(*prepare.MNIST),
         settings=_settings(100, MNIST),
         about=f"MNIST over 100 workers with {p} of the 10 digits each: {words}.",
@@ -112,7 +113,7 @@ TASKS = tuple(
         f"cifar10-resnet-{kind}",
         "cifar-resnet18",
         data,
-        "75%",
+        0.75,
         prepare=prepare.cifar_speedup,
         settings=_settings(200, CIFAR),
         about=f"CIFAR-10 over 100 workers with {words} each: a ResNet-18.",

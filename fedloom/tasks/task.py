@@ -61,6 +61,7 @@ class Task:
     settings: Mapping[str, Mapping[str, Setting]] = dataclasses.field(default_factory=dict)
     tuned_over: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)  # the paper's grids
     reported: tuple[Reported, ...] = ()
+    target: tuple[str, float] | None = None  # the metric by which methods are compared, and the value to reach
     needs: tuple[str, ...] = ()  # what must be in the data directory, by the names in docs/data.md
 
     def __post_init__(self) -> None:

@@ -1,19 +1,22 @@
-"""The command `fedloom`: what there is, what a task is made of, and the files that tasks read."""
+"""What there is: lists, what a task or an algorithm is made of, a picture of its clients, downloads."""
 
 import argparse
-import sys
+import dataclasses
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import fedloom
-from fedloom import cohorts, regularizers, solvers
+from fedloom import cohorts, regularizers, report, solvers
 from fedloom.algorithms import ALGORITHMS
 from fedloom.data.catalogue import CATALOGUE
 from fedloom.data.download import fetch
 from fedloom.data.files import data_directory
 from fedloom.data.splits import SPLITS
+from fedloom.experiments.about import about
+from fedloom.experiments.experiment import find_task
 from fedloom.hyperparameters import brief, nearest
 from fedloom.models import MODELS
+from fedloom.reproductions import REPRODUCTIONS
 from fedloom.tasks import TASKS, Task
 
 
@@ -43,9 +46,11 @@ def _solvers() -> Iterable[tuple[str, ...]]:
 
 
 def _cohorts() -> Iterable[tuple[str, ...]]:
-    kinds = vars(cohorts).items()
-    rules = [(n, k) for n, k in kinds if isinstance(k, type) and issubclass(k, cohorts.CohortRule)]
-    return ((name, _first_line(kind)) for name, kind in rules if name != "CohortRule")
+    return ((name, _first_line(kind)) for name, kind in cohorts.COHORTS.items())
+
+
+def _experiments() -> Iterable[tuple[str, ...]]:
+    return ((r.name, ", ".join(r.needs) or "-", r.about) for r in REPRODUCTIONS.values())
 
 
 def _regularizers() -> Iterable[tuple[str, ...]]:
@@ -64,6 +69,7 @@ def _downloads() -> Iterable[tuple[str, ...]]:
 LISTS: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]] = {
     "tasks": (("task", "data", "about"), _tasks),
     "algorithms": (("algorithm", "about"), _algorithms),
+    "experiments": (("experiment", "data", "about"), _experiments),
     "models": (("model", "parameters"), _models),
     "splits": (("split", "about"), _splits),
     "solvers": (("solver", "about"), _solvers),
@@ -109,57 +115,74 @@ def show(task: Task) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="fedloom", description="Federated optimization: tasks, algorithms and data.")
-    parser.add_argument("--version", action="version", version=f"fedloom {fedloom.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-
-    list_ = commands.add_parser("list", help="what there is: tasks, algorithms, models, splits, ...")
+def add(commands: Any, complete: bool) -> None:
+    """The commands that say what there is."""
+    list_ = commands.add_parser("list", help="what there is: tasks, algorithms, experiments, models, splits, ...")
     list_.add_argument("what", choices=LISTS, help="one of %(choices)s")
-    for name, words in (
-        ("show", "what a task is made of, and the papers' settings"),
-        ("describe", "load a task's data and describe its clients"),
+    list_.set_defaults(do=_list)
+    for name, words, do in (
+        ("show", "what a task, an algorithm, a solver or a cohort is made of, and the papers' settings", _show),
+        ("describe", "load a task's data and describe its clients, with a picture", _describe),
     ):
         command = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
-        command.add_argument("task", help="a name from `fedloom list tasks`")
+        choices = tuple(TASKS) if complete else None
+        command.add_argument("task", help="a name from `fedloom list tasks`", choices=choices, metavar="name")
+        command.set_defaults(do=do)
         if name == "describe":
             command.add_argument("--seed", type=int, default=0, help="of the split (default 0)")
+            command.add_argument("--picture", metavar="FILE", help="also draw it into a PNG, SVG or PDF file")
     download = commands.add_parser("download", help="get public data files into the data directory")
-    download.add_argument("names", nargs="+", metavar="name", help="names from `fedloom list downloads`")
+    choices = tuple(CATALOGUE) if complete else None
+    words = "names from `fedloom list downloads`"
+    download.add_argument("names", nargs="+", metavar="name", help=words, choices=choices)
+    download.set_defaults(do=_download)
 
-    given = parser.parse_args(arguments)
-    try:
-        if given.command == "list":
-            print(table(LISTS[given.what][0], LISTS[given.what][1]()))
-        elif given.command == "download":
-            for name in given.names:
-                if name not in CATALOGUE:
-                    raise ValueError(f"There is no download {name!r}.{nearest(name, CATALOGUE)}")
-            for name in given.names:
-                for path in fetch(name):
-                    print(path)
-        else:
-            if given.task not in TASKS:
-                raise ValueError(f"There is no task {given.task!r}.{nearest(given.task, TASKS)}")
-            task = TASKS[given.task]
-            if given.command == "show":
-                print(show(task))
-            else:
-                print(describe(task, given.seed))
-    except BrokenPipeError:  # the reader, such as head, has seen enough
-        sys.stderr.close()
-    except (ValueError, OSError, ImportError) as error:
-        print(f"fedloom: {error}", file=sys.stderr)
-        return 2
+
+def _list(given: argparse.Namespace) -> int:
+    print(table(LISTS[given.what][0], LISTS[given.what][1]()))
     return 0
 
 
-def describe(task: Task, seed: int) -> str:
+def _download(given: argparse.Namespace) -> int:
+    for name in given.names:
+        if name not in CATALOGUE:
+            raise ValueError(f"There is no download {name!r}.{nearest(name, CATALOGUE)}")
+    for name in given.names:
+        for path in fetch(name):
+            print(path)
+    return 0
+
+
+def _show(given: argparse.Namespace) -> int:
+    for registry in (ALGORITHMS, solvers.SOLVERS, cohorts.COHORTS):
+        if given.task in registry and given.task not in TASKS:
+            print(show_value(given.task, registry[given.task]))
+            return 0
+    print(show(find_task(given.task)))
+    return 0
+
+
+def _describe(given: argparse.Namespace) -> int:
+    print(describe(find_task(given.task), given.seed, given.picture))
+    return 0
+
+
+def show_value(name: str, kind: Any) -> str:
+    """An algorithm, a solver or a cohort: its documentation and its fields."""
+    rows = [
+        (f"  {f.name}", brief(f.default), f.metadata.get("doc", ""), f.metadata["domain"].words)
+        for f in dataclasses.fields(kind)
+        if "domain" in f.metadata
+    ]
+    fields = table(("  field", "default", "", "must be"), rows) if rows else "It has no fields."
+    return f"{name}: {inspect.cleandoc(kind.__doc__)}\n\n{fields}"
+
+
+def describe(task: Task, seed: int, picture: str | None = None) -> str:
     loaded = task.load(seed)
     if loaded.data is None:
         return f"{loaded.federation.clients} clients, functions of a vector of {loaded.w.size} numbers"
-    return str(loaded.data.describe())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    facts = about(loaded)
+    if picture is not None:
+        report.split_picture(facts).savefig(picture)
+    return f"{facts['summary']}\n\n{report.split_text(facts)}"

@@ -1,0 +1,78 @@
+"""The command `fedloom`: which federated method should I use on my task, and what does it cost?
+
+Exit codes: 0 done, 1 stopped by the machine (a full disk, say), 2 bad input, 3 every run diverged, 130 interrupted.
+"""
+
+import argparse
+import sys
+from typing import NoReturn
+
+import fedloom
+from fedloom.cli import experimenting, listing
+from fedloom.cli.flags import nearest_option, take_dotted
+from fedloom.cli.listing import LISTS as LISTS
+
+EPILOG = """\
+first steps:
+  fedloom compare                              methods on scikit-learn's digits: a table and a report
+  fedloom list tasks                           what there is to run on
+  fedloom compare synthetic-1-1 --rounds 50    the methods that a paper ran, for 50 rounds
+  fedloom run digits --algorithm feddyn --algorithm.alpha 0.3 --solver.lr 0.1
+  fedloom completion bash                      completion for your shell
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """One that raises a sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; see `{self.prog} --help`.")
+
+
+def parser(complete: bool = False) -> argparse.ArgumentParser:
+    """All commands. With `complete`, names are choices and every field is an option, for shell completion."""
+    top = Parser(
+        prog="fedloom",
+        description="Federated optimization: run, compare and tune methods; see what they cost.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"fedloom {fedloom.__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="command")
+    experimenting.add(commands, complete)
+    listing.add(commands, complete)
+    shell = commands.add_parser("completion", help="print a completion script for your shell")
+    shell.add_argument("shell", choices=("bash", "zsh", "tcsh"), help='for bash: eval "$(fedloom completion bash)"')
+    shell.set_defaults(do=_completion)
+    return top
+
+
+def _completion(given: argparse.Namespace) -> int:
+    import shtab
+
+    print(shtab.complete(parser(complete=True), given.shell))
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    try:
+        plain, dotted = take_dotted(sys.argv[1:] if arguments is None else arguments)
+        given, rest = parser().parse_known_args(plain)
+        unknown = rest or [f"--{name}" for name in dotted if not hasattr(given, "fields")]
+        if unknown:
+            raise ValueError(nearest_option(unknown[0], given))
+        given.dotted = dotted
+        return given.do(given)
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        sys.stderr.close()
+        return 0
+    except (ValueError, ImportError, FileNotFoundError) as error:
+        print(f"fedloom: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"fedloom: {error}{experimenting.how_to_resume()}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\nfedloom: interrupted.{experimenting.how_to_resume()}", file=sys.stderr)
+        return 130

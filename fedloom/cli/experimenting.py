@@ -1,0 +1,249 @@
+"""The commands that run something: compare, run, sweep, reproduce, resume, report."""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import re
+import sys
+from typing import Any
+
+from fedloom import report, sinks
+from fedloom.cli.flags import add_fields, changes, numbers, target
+from fedloom.experiments.compare import comparison
+from fedloom.experiments.experiment import Experiment, changed, experiment, find_task, from_toml
+from fedloom.experiments.progress import Json, Lines, Live
+from fedloom.experiments.run import CONFIG, plan
+from fedloom.experiments.study import Progress, Study, find_runs, read_study, resume_alone, resume_study, run_all
+from fedloom.experiments.sweep import PRESETS, Select, over, resume_sweep, sweep, sweep_table
+from fedloom.reproductions import REPRODUCTIONS, outcome_text, reproduce
+from fedloom.sinks import SINKS
+from fedloom.tasks import TASKS
+
+COMPARE = """\
+Which method is best on a task, and what does it cost? Every method starts from the same model and meets the same
+clients, for each seed. Ends with a table and a report that opens in a browser.
+
+TASK is a name from `fedloom list tasks`, FILE.py:NAME for a task of your own, or experiments in TOML files.
+"""
+RUN = """\
+One experiment: a task with an algorithm, a solver and a cohort. What is not given comes from the task's own settings,
+or from a TOML file such as a run's own config.toml.
+"""
+SWEEP = """\
+Try an experiment with several values of some fields. Points of a small model run side by side in one compiled program.
+
+examples:
+  fedloom sweep digits --algorithm fedadam --over solver.lr=0.03,0.1,0.3 --over algorithm.lr=0.01,0.03,0.1
+  fedloom sweep digits --algorithm feddyn --over algorithm.alpha=0.01..1 --over solver.lr=0.03..1 --random 20
+  fedloom sweep digits --algorithm fedadam --preset fedopt --rounds 100
+"""
+
+
+def add(commands: Any, complete: bool) -> None:
+    """The commands that run something."""
+    tasks = tuple(TASKS) if complete else None
+
+    def command(name: str, help: str, words: str, do: Any) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = commands.add_parser(
+            name,
+            help=help,
+            description=words,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        made.set_defaults(do=do)
+        return made
+
+    c = command("compare", "several methods on one task: a table and a report", COMPARE, _compare)
+    c.add_argument("tasks", nargs="*", default=["digits"], metavar="TASK", help="default: digits", choices=tasks)
+    c.add_argument("--algorithms", metavar="A,B,C", help="default: all that the task has settings of")
+    c.add_argument("--seeds", default="3", metavar="N", help="how many, or which, separated by commas (default 3)")
+    c.add_argument("--variant", help="which of the task's settings, see `fedloom show TASK`")
+    c.add_argument("--target", metavar="X", help="accuracy to reach, or METRIC=X (default: the task's)")
+    add_fields(c, complete, leave_out=("algorithm",))
+    _outputs(c)
+
+    r = command("run", "one experiment", RUN, _run)
+    r.add_argument("task", metavar="TASK", help="a task or a TOML file", choices=tasks)
+    r.add_argument("--variant", help="which of the task's settings, see `fedloom show TASK`")
+    r.add_argument("--seed", type=int, metavar="N", help="determines split, initial model, cohorts and minibatches")
+    add_fields(r, complete)
+    _outputs(r)
+
+    s = command("sweep", "one experiment with several values of some fields", SWEEP, _sweep)
+    s.add_argument("task", metavar="TASK", help="a task or a TOML file", choices=tasks)
+    s.add_argument("--over", action="append", default=[], metavar="F=X,Y", help="a field and its values; repeatable")
+    s.add_argument("--preset", metavar="P", help=f"a published grid: {', '.join(PRESETS)}")
+    s.add_argument("--random", type=int, metavar="N", help="N random points; ranges are F=LOW..HIGH")
+    s.add_argument("--select", default="train loss", metavar="METRIC", help="by which to choose (default: train loss)")
+    s.add_argument("--last", type=int, default=100, metavar="N", help="mean over the last N rounds (default 100)")
+    s.add_argument("--variant", help="which of the task's settings, see `fedloom show TASK`")
+    s.add_argument("--seed", type=int, metavar="N", help="the same for all points")
+    add_fields(s, complete)
+    _outputs(s, sink=False)
+
+    p = command("reproduce", "an experiment of a paper, beside its figures", "An experiment of a paper.", _reproduce)
+    names = tuple(REPRODUCTIONS) if complete else None
+    p.add_argument("name", metavar="NAME", help="from `fedloom list experiments`", choices=names)
+    p.add_argument("--seeds", metavar="N", help="how many, or which, separated by commas")
+    p.add_argument("--rounds", type=int, metavar="N", help="fewer than in the paper, to see it quickly")
+    _outputs(p)
+
+    d = command("resume", "go on with what was stopped", "Go on with a run, a comparison or a sweep.", _resume)
+    d.add_argument("directory", metavar="DIR")
+    _outputs(d, out=False)
+
+    e = command("report", "make the report of any set of runs", "The report of all runs in the directories.", _report)
+    e.add_argument("directories", nargs="+", metavar="DIR")
+    e.add_argument("--target", metavar="X", help="accuracy to reach, or METRIC=X")
+    e.add_argument("--out", metavar="DIR", help="where to put the report (default: the first directory)")
+    e.add_argument("--json", action="store_true", help="the table as JSON")
+
+
+def _outputs(command: argparse.ArgumentParser, out: bool = True, sink: bool = True) -> None:
+    group = command.add_argument_group("output")
+    if out:
+        group.add_argument("--out", metavar="DIR", help="a new directory (default: the next in runs/)")
+    if sink:
+        words = f"send rows there too: {', '.join(SINKS)}; repeatable"
+        group.add_argument("--sink", action="append", default=[], metavar="S", help=words)
+    group.add_argument("--quiet", action="store_true", help="no progress")
+    group.add_argument("--json", action="store_true", help="rows and table as JSON lines on standard output")
+
+
+_directory: list[pathlib.Path] = []  # where the command works, for messages after an interruption
+
+
+def how_to_resume() -> str:
+    return f" `fedloom resume {_directory[-1]}` goes on." if _directory and _directory[-1].exists() else ""
+
+
+def _new_directory(given: argparse.Namespace, name: str) -> pathlib.Path:
+    """--out, or the next free number in runs/."""
+    if given.out is not None:
+        path = pathlib.Path(given.out)
+    else:
+        stem = f"{given.command}-" + re.sub("[^A-Za-z0-9.=_-]+", "-", pathlib.Path(name).stem)
+        taken = (p.name for p in pathlib.Path("runs").glob(f"{stem}-*"))
+        numbers = [int(n) for t in taken if (n := t.removeprefix(f"{stem}-")).isdigit()]
+        path = pathlib.Path("runs") / f"{stem}-{max(numbers, default=0) + 1}"
+    _directory.append(path)
+    return path
+
+
+def _progress(given: argparse.Namespace) -> Progress | None:
+    if given.json:
+        return Json()
+    if given.quiet:
+        return None
+    return Live() if sys.stderr.isatty() else Lines()
+
+
+def _experiment(given: argparse.Namespace) -> Experiment:
+    fields = changes(given)
+    if given.seed is not None:
+        fields["seed"] = given.seed
+    if given.task.endswith(".toml"):
+        return changed(_from_file(given.task), fields)
+    name = fields.pop("algorithm", None)
+    return experiment(given.task, name, given.variant, **fields)
+
+
+def _from_file(path: str) -> Experiment:
+    return from_toml(pathlib.Path(path).read_text(), path)
+
+
+def _compare(given: argparse.Namespace) -> int:
+    seeds = numbers(given.seeds, "--seeds")
+    tasks, fields = given.tasks, changes(given)
+    sink = [sinks.sink(name) for name in given.sink]
+    if all(t.endswith(".toml") for t in tasks):
+        base = [(pathlib.Path(t).stem, changed(_from_file(t), fields)) for t in tasks]
+        runs = [(name, changed(e, {"seed": seed})) for name, e in base for seed in seeds]
+        title, own = "a comparison", None
+    elif len(tasks) > 1:
+        raise ValueError(f"compare takes one task, or TOML files of experiments; got {' '.join(tasks)}.")
+    else:
+        names = None if given.algorithms is None else [n.strip() for n in given.algorithms.split(",") if n.strip()]
+        runs = list(comparison(tasks[0], names, seeds=seeds, variant=given.variant, changes=fields))
+        title, own = f"{find_task(tasks[0]).name}: a comparison", find_task(tasks[0]).target
+    wanted = target(given.target, own[0] if own else "test accuracy") or own
+    study = run_all(
+        runs,
+        _new_directory(given, tasks[0]),
+        title=title,
+        target=wanted,
+        about={"kind": "comparison"},
+        progress=_progress(given),
+        sinks=sink,
+    )
+    return _conclude(study, given)
+
+
+def _run(given: argparse.Namespace) -> int:
+    e = _experiment(given)
+    name = e.to_plain()["algorithm"]["name"]
+    task = e.base_task()
+    opened = [sinks.sink(s) for s in given.sink]
+    e.check()
+    path = _new_directory(given, f"{task.name}-{name}")
+    plan(e, path)
+    return _conclude(resume_alone(path, _progress(given), opened), given)
+
+
+def _sweep(given: argparse.Namespace) -> int:
+    e = _experiment(given)
+    study = sweep(
+        e,
+        over(given.over, given.preset, e),
+        directory=_new_directory(given, e.base_task().name),
+        random=given.random,
+        select=Select(given.select, given.last),
+        progress=_progress(given),
+    )
+    return _conclude(study, given)
+
+
+def _reproduce(given: argparse.Namespace) -> int:
+    study = reproduce(
+        given.name,
+        seeds=None if given.seeds is None else numbers(given.seeds, "--seeds"),
+        rounds=given.rounds,
+        directory=_new_directory(given, given.name),
+        progress=_progress(given),
+    )
+    return _conclude(study, given)
+
+
+def _resume(given: argparse.Namespace) -> int:
+    path = pathlib.Path(given.directory)
+    _directory.append(path)
+    opened = [sinks.sink(s) for s in given.sink]
+    if (path / CONFIG).exists():
+        return _conclude(resume_alone(path, _progress(given), opened), given)
+    if read_study(path).about.get("kind") == "sweep":
+        return _conclude(resume_sweep(path, progress=_progress(given)), given)
+    return _conclude(resume_study(path, None, _progress(given), opened), given)
+
+
+def _report(given: argparse.Namespace) -> int:
+    study = find_runs(given.directories)
+    if given.target is not None:
+        study = dataclasses.replace(study, target=target(given.target, "test accuracy"))
+    return _conclude(study, given, pathlib.Path(given.out or given.directories[0]))
+
+
+def _conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | None = None) -> int:
+    """The table, and the path of the report."""
+    kind = study.about.get("kind")
+    place = directory or study.directory
+    assert place is not None
+    path = report.write(study, place)
+    if given.json:
+        print(json.dumps({"table": report.plain(study), "report": str(path)}))
+    else:
+        print({"sweep": sweep_table, "reproduction": outcome_text}.get(str(kind), report.text)(study))
+        print(f"\nreport: {path}")
+    return 3 if all(r.diverged for r in study.results) else 0
+

@@ -1,0 +1,144 @@
+"""Several points of a grid side by side: the compiled engine's rounds, vectorised over hyperparameters.
+
+Points have one structure and differ in numbers, such as step sizes. They share data, cohorts and keys, so each is the
+run that `simulate` makes of it, up to rounding. A point that becomes NaN does not disturb the others.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedloom.algorithm import Algorithm
+from fedloom.client import Federation, Solver
+from fedloom.cohorts import CohortRule, everyone
+from fedloom.engines.program import message_sizes, run_rounds
+from fedloom.engines.run import Counters, NonFiniteUpdate, Record, Run, nbytes, prepare
+from fedloom.engines.simulate import calls, check_chunk, count, is_seen, of_round, stack
+from fedloom.problem import Vector
+
+SMALL = 100_000  # parameters of a model up to which points run side by side; a larger one keeps the cores busy alone
+BUDGET = 512 * 2**20  # bytes for the states of all points: servers, memories of all clients, the cohort at work
+MOST = 100  # points at once: more gain no speed, and each has a log open
+_COPIES = 4  # of the model that a client at work holds: start, model, gradient, reply
+
+
+class Diverged(NamedTuple):
+    """Since when a point is not finite, and why."""
+
+    round: int  # from 0, as in the words
+    words: str
+
+
+class GridRecord(NamedTuple):
+    """All points after `round` rounds."""
+
+    round: int
+    servers: Any  # the servers' states, with the points as the first axis of every array
+    points: tuple[Record, ...]  # the books of each point: counters, residual, unsolved; as they were when it diverged
+    diverged: tuple[Diverged | None, ...]
+
+    @property
+    def w(self) -> Vector:
+        """The models [points, d]."""
+        return self.servers.w
+
+    @property
+    def counters(self) -> tuple[Counters, ...]:
+        return tuple(point.counters for point in self.points)
+
+    def point(self, i: int) -> Record:
+        """One point's record, without the memories of its clients."""
+        return self.points[i]._replace(round=self.round, server=jax.tree.map(lambda x: x[i], self.servers))
+
+
+def simulate_grid(
+    algorithms: Sequence[Algorithm],
+    federation: Federation,
+    solvers: Sequence[Solver],
+    w: Any,
+    rounds: int,
+    *,
+    cohort: CohortRule | None = None,
+    seed: int = 0,
+    chunk: int = 1,
+) -> Iterator[GridRecord]:
+    """Run the points (algorithms[i], solvers[i]) as `simulate` would run each, in one compiled program.
+
+    Yields:
+        A record at the end of each chunk. Nothing is raised for a point that is not finite: its record says so.
+    """
+    if not algorithms or len(algorithms) != len(solvers):
+        raise ValueError(
+            f"A grid needs points, and a solver for each algorithm; got {len(algorithms)} algorithms and "
+            f"{len(solvers)} solvers."
+        )
+    check_chunk(chunk)
+    pairs = list(zip(algorithms, solvers, strict=True))
+    for pair in pairs:
+        if structure(pair) != structure(pairs[0]):
+            raise ValueError(
+                f"The points of a grid may differ in numbers only, but {pairs[0]!r} and {pair!r} are of two structures."
+            )
+    runs = [prepare(a, federation, s, w, rounds, cohort, seed, "raise", None) for a, s in pairs]
+    return _records(runs, message_sizes(runs[0]), chunk)
+
+
+def structure(point: Any) -> Any:
+    """What points must have in common: all but the numbers."""
+    leaves, tree = jax.tree.flatten(point)
+    return tree, [np.shape(x) for x in leaves]
+
+
+def points_at_once(algorithm: Algorithm, federation: Federation, w: Vector, cohort: CohortRule | None = None) -> int:
+    """How many points of this structure to run side by side; 1: run each alone, with `simulate`."""
+    if w.size > SMALL:
+        return 1
+    lanes = (everyone() if cohort is None else cohort).lanes(federation.clients)
+    memory, server = (nbytes(jax.eval_shape(init, w)) for init in (algorithm.init_client, algorithm.init))
+    state = 2 * server + (federation.clients + 2 * lanes) * memory + _COPIES * lanes * nbytes(w)
+    return int(min(max(BUDGET // state, 1), MOST))
+
+
+_run_points = jax.jit(jax.vmap(run_rounds, in_axes=(0, 0, None, 0, 0, None, None, None, None)), donate_argnums=4)
+
+
+def _records(runs: list[Run], sizes: list[tuple[int, int]], chunk: int) -> Iterator[GridRecord]:
+    first = runs[0]  # of all that the points share
+    federation = jax.tree.map(jnp.asarray, first.federation)
+    algorithms, solvers = _stacked([(run.algorithm, run.solver) for run in runs], first.w.dtype)
+    servers = _stacked([run.start.server for run in runs])
+    blank = _stacked([run.algorithm.init_client(run.w) for run in runs])
+    rows = jax.tree.map(lambda x: jnp.repeat(x[:, None], federation.clients, axis=1), blank)
+    points = [run.start for run in runs]
+    diverged: list[Diverged | None] = [None] * len(runs)
+    for t, draws, widths in calls(first, chunk):
+        trips = stack(first.p, draws, widths, lambda ids: ids, chunk)  # every client has its own row
+        servers, rows, outcomes = _run_points(
+            algorithms, solvers, federation, servers, rows, trips, first.key, t, len(draws)
+        )
+        outcomes = jax.device_get(outcomes)
+        for p, run in enumerate(runs):
+            own = jax.tree.map(lambda x, p=p: x[p], outcomes)
+            for i, cohorts in enumerate(draws):
+                if diverged[p] is None:
+                    try:
+                        points[p] = count(run, points[p], t + i, cohorts, of_round(own, cohorts, i), sizes)
+                    except NonFiniteUpdate as error:
+                        diverged[p] = Diverged(t + i, str(error))
+        t += len(draws)
+        if is_seen(first, t, chunk):
+            yield GridRecord(t, servers, tuple(points), tuple(diverged))
+            points = [point._replace(residual=None, unsolved=0) for point in points]
+
+
+def _stacked(trees: Sequence[Any], dtype: Any = None) -> Any:
+    """Trees of one structure as one, with a new first axis. Python's numbers adapt to a model's type, arrays do not."""
+
+    def of_leaves(*leaves: Any) -> Any:
+        stacked = jnp.stack([jnp.asarray(x) for x in leaves])
+        return stacked.astype(dtype) if dtype and jnp.issubdtype(stacked.dtype, jnp.floating) else stacked
+
+    return jax.tree.map(of_leaves, *trees)

@@ -1,0 +1,72 @@
+"""Compare methods on one task: the same clients, initial model and cohorts for all, several seeds."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedloom.algorithm import Algorithm
+from fedloom.experiments.experiment import Experiment, experiment, find_task, methods
+from fedloom.experiments.study import OpenSink, Progress, Runs, Study, run_all
+from fedloom.hyperparameters import brief
+from fedloom.tasks import Task
+
+SEEDS = (0, 1, 2)
+
+
+def compare(
+    task: str | Task = "digits",
+    algorithms: Sequence[str | Algorithm] | None = None,
+    *,
+    seeds: Sequence[int] = SEEDS,
+    variant: str | None = None,
+    target: tuple[str, float] | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    sinks: Sequence[OpenSink] = (),
+    **changes: Any,
+) -> Study:
+    """Which method is best on a task, and what does it cost?
+
+    Args:
+        task: the name of a task, FILE.py:NAME, or a task.
+        algorithms: names, which get the task's own settings, or algorithms; all that the task has settings of if None.
+        seeds: one run of each method for each seed.
+        variant: which of the task's settings; the first if None.
+        target: a metric and the value to reach; the task's own if None.
+        directory: a new directory for the runs; None keeps everything in memory.
+        progress: what to tell how it goes on.
+        sinks: where rows go besides the logs.
+        changes: fields to change in all experiments: rounds=50, or **{"solver.lr": 0.1}.
+    """
+    found = task if isinstance(task, Task) else find_task(task)
+    runs = comparison(task, algorithms, seeds=seeds, variant=variant, changes=changes)
+    return run_all(
+        runs,
+        directory,
+        title=f"{found.name}: a comparison",
+        target=target or found.target,
+        about={"kind": "comparison"},
+        progress=progress,
+        sinks=sinks,
+    )
+
+
+def comparison(
+    task: str | Task,
+    algorithms: Sequence[str | Algorithm] | None = None,
+    *,
+    seeds: Sequence[int] = SEEDS,
+    variant: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Runs:
+    """The experiments of a comparison, by name."""
+    if len(seeds) == 0:
+        raise ValueError("seeds must have at least one seed.")
+    chosen = methods(task, variant) if algorithms is None else list(algorithms)
+    if not chosen:
+        raise ValueError("algorithms must name at least one; `fedloom list algorithms` has them.")
+    runs: list[tuple[str, Experiment]] = []
+    for algorithm in chosen:
+        name = brief(algorithm) if isinstance(algorithm, Algorithm) else algorithm
+        runs += [(name, experiment(task, algorithm, variant, seed=seed, **(changes or {}))) for seed in seeds]
+    return runs

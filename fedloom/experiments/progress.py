@@ -1,0 +1,173 @@
+"""How a study goes on, for a person at a terminal, for a log file, and for programs."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Column
+
+from fedloom.experiments.experiment import Experiment
+from fedloom.experiments.result import COUNTERS, Result, Row
+
+EVERY = 10.0  # seconds between the plain lines of one run
+
+
+class Clock:
+    """How much of a study is done: its rounds, over all runs."""
+
+    def __init__(self, runs: Sequence[tuple[str, Experiment]]):
+        self.start = self.run_start = time.monotonic()
+        self.total = sum(e.rounds for _, e in runs)
+        self.before = 0  # rounds of runs that have ended
+        self.first: int | None = None  # the round that this process began a run with
+
+    def left(self, round: int) -> str:
+        done = self.before + round
+        if not done:
+            return ""
+        return duration((time.monotonic() - self.start) * (self.total - done) / done) + " left"
+
+    def speed(self, round: int) -> float:
+        """Rounds a second in the current run."""
+        if self.first is None:
+            self.first, self.run_start = round, time.monotonic()
+        spent = time.monotonic() - self.run_start
+        return (round - self.first) / spent if spent > 0 else 0.0
+
+    def end(self, experiment: Experiment) -> None:
+        self.before += experiment.rounds
+        self.first = None
+
+
+def duration(seconds: float) -> str:
+    """12 s, 3:05, 2:03:05."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{s:02}" if hours else f"{minutes}:{s:02}" if minutes else f"{s} s"
+
+
+def megabytes(row: Row) -> str:
+    return f"{(row['bytes down'] + row['bytes up']) / 1e6:.1f} MB"
+
+
+def values(row: Row) -> str:
+    """The metrics of a row in words."""
+    if "diverged" in row:
+        return "diverged: " + row["diverged"]
+    metrics = {name: v for name, v in row.items() if name not in COUNTERS and name not in ("round", "residual")}
+    return ", ".join(f"{name} {v:.4g}" for name, v in metrics.items())
+
+
+def brief_values(row: Row) -> str:
+    """The training loss and the first other metric: what fits beside a bar."""
+    names = [n for n in row if n not in COUNTERS and n not in ("round", "residual")]
+    return " ".join(f"{n.split()[-1]} {row[n]:.3f}" for n in names[:2])
+
+
+class Lines:
+    """Plain lines: one when a run ends, and one now and then before."""
+
+    def __init__(self, file: TextIO | None = None):
+        self.file = sys.stderr if file is None else file
+        self.said = 0.0
+
+    def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None:
+        self.clock, self.runs, self.ended = Clock(runs), len(runs), 0
+        self.said = time.monotonic()
+
+    def row(self, name: str, experiment: Experiment, row: Row) -> None:
+        speed = self.clock.speed(row["round"])
+        if "diverged" not in row and time.monotonic() - self.said >= EVERY:
+            self._say(
+                f"{name}, seed {experiment.seed}: round {row['round']} of {experiment.rounds}, {values(row)}, "
+                f"{megabytes(row)}, {speed:.1f} rounds/s, {self.clock.left(row['round'])}"
+            )
+
+    def end(self, result: Result) -> None:
+        self.ended += 1
+        self.clock.end(result.experiment)
+        row = result.rows[-1]
+        self._say(
+            f"[{self.ended}/{self.runs}] {result.name}, seed {result.experiment.seed}: {row['round']} rounds, "
+            f"{values(row)}, {duration(result.seconds)}"
+        )
+
+    def close(self) -> None:
+        pass
+
+    def _say(self, line: str) -> None:
+        print(line, file=self.file, flush=True)
+        self.said = time.monotonic()
+
+
+class Live:
+    """Two bars that move: the study, and the run. A line stays for every method that is done."""
+
+    def __init__(self, console: Console | None = None):
+        self.console = console or Console(stderr=True)
+        self.bars = Progress(
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, min_width=12)),
+            BarColumn(bar_width=16),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}", table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+            console=self.console,
+            transient=True,
+        )
+
+    def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None:
+        self.clock = Clock(runs)
+        self.names = [name for name, _ in runs]
+        self.results: list[Result] = []
+        self.study: TaskID = self.bars.add_task("runs", total=len(runs), words="")
+        self.run: TaskID = self.bars.add_task("", total=1, words="compiling")
+        self.bars.start()
+
+    def row(self, name: str, experiment: Experiment, row: Row) -> None:
+        speed = self.clock.speed(row["round"])
+        words = values(row)
+        if "diverged" not in row:
+            words = f"{brief_values(row)} {megabytes(row)} " + (f"{speed:.0f} rounds/s" if speed else "compiling")
+        self.bars.update(
+            self.run,
+            description=f"{name} {experiment.seed}",
+            total=experiment.rounds,
+            completed=row["round"],
+            words=words,
+        )
+        self.bars.update(self.study, words=self.clock.left(row["round"]))
+
+    def end(self, result: Result) -> None:
+        self.results.append(result)
+        self.clock.end(result.experiment)
+        self.bars.update(self.study, completed=len(self.results))
+        same = [r for r in self.results if r.name == result.name]
+        if len(same) == self.names.count(result.name):
+            seconds = duration(sum(r.seconds for r in same))
+            seeds = f"{len(same)} seeds" if len(same) > 1 else f"seed {result.experiment.seed}"
+            self.bars.print(f"{result.name}: {seeds}, {seconds}; {values(result.rows[-1])}", markup=False, highlight=False)
+
+    def close(self) -> None:
+        self.bars.stop()
+
+
+class Json:
+    """One JSON object in a line for every row, on standard output."""
+
+    def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None:
+        pass
+
+    def row(self, name: str, experiment: Experiment, row: Row) -> None:
+        self._say({"name": name, "seed": experiment.seed, **row})
+
+    def end(self, result: Result) -> None:
+        self._say({"name": result.name, "seed": result.experiment.seed, "seconds": round(result.seconds, 3)})
+
+    def close(self) -> None:
+        pass
+
+    def _say(self, value: dict[str, Any]) -> None:
+        print(json.dumps(value), flush=True)

@@ -1,0 +1,247 @@
+"""Figures for papers and notebooks: curves, heat maps and the picture of a split. None needs or touches pyplot."""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from fedloom.experiments.study import Study
+from fedloom.hyperparameters import nearest
+from fedloom.report import tables
+from fedloom.report.series import AXES, AXIS_LABELS, BANDWIDTH, by_name, by_task, metrics, series, styles
+
+DASHED = {"solid": "-", "dash": "--", "dot": ":"}
+ANNOTATED = 100  # cells, above which a heat map has no numbers in them
+
+
+class Picture(Figure):
+    """A figure that shows itself in a notebook, whether or not pyplot was imported."""
+
+    def _repr_png_(self) -> bytes:
+        return content(self, "png")
+
+
+def content(figure: Figure, kind: str) -> bytes:
+    """The figure as a PNG or SVG file; equal figures give equal files."""
+    file = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "fedloom", "svg.fonttype": "none"}):
+        metadata = {"Date": None} if kind == "svg" else None
+        figure.savefig(file, format=kind, dpi=160, bbox_inches="tight", facecolor="white", metadata=metadata)
+    return file.getvalue()
+
+
+def curves(
+    study: Study, metric: str | None = None, x: str = "rounds", task: str | None = None, bandwidth: float = BANDWIDTH
+) -> Figure:
+    """A metric of every method: the mean over seeds as a line, least to largest as a band, a cross where one diverged.
+
+    Args:
+        study: the results.
+        metric: what is drawn; the target's metric if not given.
+        x: "rounds", "exchanges", "models", "bytes" or "time".
+        task: one of the study's tasks; the first if not given.
+        bandwidth: MB/s of each client, for x = "time".
+    """
+    tasks = by_task(study)
+    if not tasks:
+        raise ValueError("The study has no results to draw.")
+    task = next(iter(tasks)) if task is None else task
+    if task not in tasks:
+        raise ValueError(f"task: the study has no {task!r}.{nearest(task, tasks)}")
+    if x not in AXES:
+        raise ValueError(f"x: there is no axis {x!r}.{nearest(x, AXES)}")
+    if not bandwidth > 0:
+        raise ValueError(f"bandwidth must be a positive number of MB/s, got {bandwidth!r}.")
+    known = metrics(tasks[task])
+    goal = tables.target(study, task)
+    metric = goal.metric if metric is None else metric
+    if known and metric not in known:
+        raise ValueError(f"metric: task {task!r} has no {metric!r}.{nearest(metric, known)}")
+
+    figure = Picture(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    scale = 1 / (bandwidth * 1e6) if x == "time" else 1.0
+    order = [row.name for row in tables.rows(study) if row.task == task]
+    looks, seeds, limits = styles(study), by_name(tasks[task]), []
+    for name in order:
+        found = series(name, seeds[name])
+        if metric not in found.metrics:
+            continue
+        band, at = found.metrics[metric], found.axes[x] * scale
+        colour, dash = looks[name]
+        axes.plot(at, band.mean, color=colour, linestyle=DASHED[dash], linewidth=1.8, label=name)
+        if found.seeds > 1:
+            axes.fill_between(at, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
+        for mark in found.diverged:
+            axes.plot(mark[x] * scale, mark[metric], "x", color=colour, markersize=9, markeredgewidth=2.5)
+        if not found.diverged:
+            limits += [*band.low[np.isfinite(band.low)], *band.high[np.isfinite(band.high)]]
+    if metric == goal.metric and math.isfinite(goal.value):
+        axes.axhline(goal.value, color="#555555", linewidth=1, linestyle=(0, (4, 3)))
+        axes.annotate(
+            f"target {goal.value:.4g}", (1, goal.value), (-4, 3), ha="right", va="bottom", color="#555555", fontsize=9,
+            xycoords=("axes fraction", "data"), textcoords="offset points",
+        )  # fmt: skip
+        limits.append(goal.value)
+    if any(r.diverged is not None for r in tasks[task]) and limits:  # an explosion must not hide the others
+        room = 0.05 * (max(limits) - min(limits)) or 1.0
+        axes.set_ylim(min(limits) - room, max(limits) + room)
+    axes.set_xlabel(AXIS_LABELS[x].format(bandwidth=bandwidth))
+    axes.set_ylabel(metric)
+    axes.set_title(task, loc="left", fontsize=11)
+    if x == "bytes":
+        axes.xaxis.set_major_formatter(EngFormatter("B"))
+    axes.grid(color="#e5e5e5", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.lines:
+        figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    return figure
+
+
+def _grid(xs: Sequence[float], ys: Sequence[float], values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Both axes in increasing order; values[i, j] belongs to ys[i] and xs[j]."""
+    x, y, z = np.asarray(xs, float), np.asarray(ys, float), np.asarray(values, float)
+    if z.shape != (len(y), len(x)):
+        raise ValueError(f"values must have a row for each of ys and a column for each of xs, {(len(y), len(x))}; "
+                         f"got {z.shape}.")  # fmt: skip
+    z = np.where(np.isfinite(z), z, np.nan)
+    return np.sort(x), np.sort(y), z[np.argsort(y)][:, np.argsort(x)]
+
+
+def _ticks(values: np.ndarray, label: str) -> tuple[list[str], str]:
+    """Learning rates are powers of ten: their logarithms are what is read."""
+    if np.all(values > 0) and len(values) > 1 and values.max() / values.min() >= 10:
+        return [f"{v:.2g}" for v in np.log10(values) + 0.0], f"log10 {label}"
+    return [f"{v:g}" for v in values], label
+
+
+def _best(z: np.ndarray, larger_is_better: bool) -> tuple[int, int] | None:
+    if np.all(np.isnan(z)):
+        return None
+    at = int(np.nanargmax(z) if larger_is_better else np.nanargmin(z))
+    return at // z.shape[1], at % z.shape[1]
+
+
+def heat_map(
+    xs: Sequence[float],
+    ys: Sequence[float],
+    values: Any,
+    x_label: str,
+    y_label: str,
+    title: str,
+    *,
+    larger_is_better: bool = True,
+) -> Figure:
+    """A metric over two hyperparameters, as FedOpt's figure 2: one row for each y; nan is a run that diverged.
+
+    The best cell has a frame, and those that diverged are hatched.
+    """
+    x, y, z = _grid(xs, ys, values)
+    figure = Picture(figsize=(2.2 + 0.62 * len(x), 1.6 + 0.5 * len(y)), layout="constrained")
+    axes = figure.subplots()
+    colours = "viridis" if larger_is_better else "viridis_r"
+    image = axes.imshow(np.ma.masked_invalid(z), origin="lower", aspect="auto", cmap=colours)
+    for i, j in np.argwhere(np.isnan(z)):
+        axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="#eeeeee", edgecolor="#aaaaaa", hatch="///", lw=0))
+    if z.size <= ANNOTATED:
+        for i, j in np.argwhere(np.isfinite(z)):
+            red, green, blue, _ = image.cmap(image.norm(z[i, j]))
+            ink = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
+            axes.text(j, i, f"{z[i, j]:.3g}", ha="center", va="center", fontsize=8, color=ink)
+    if (best := _best(z, larger_is_better)) is not None:
+        axes.add_patch(Rectangle((best[1] - 0.5, best[0] - 0.5), 1, 1, fill=False, edgecolor="#D55E00", lw=2.5))
+        figure.colorbar(image, ax=axes)
+    x_ticks, x_words = _ticks(x, x_label)
+    y_ticks, y_words = _ticks(y, y_label)
+    axes.set_xticks(range(len(x)), x_ticks)
+    axes.set_yticks(range(len(y)), y_ticks)
+    axes.set(xlabel=x_words, ylabel=y_words)
+    axes.set_title(title, loc="left", fontsize=11)
+    return figure
+
+
+def heat_map_plotly(
+    xs: Sequence[float],
+    ys: Sequence[float],
+    values: Any,
+    x_label: str,
+    y_label: str,
+    title: str,
+    *,
+    larger_is_better: bool = True,
+) -> dict[str, Any]:
+    """The same heat map as plain data for Plotly, for a report's page."""
+    x, y, z = _grid(xs, ys, values)
+    x_ticks, x_words = _ticks(x, x_label)
+    y_ticks, y_words = _ticks(y, y_label)
+    words = [["diverged" if np.isnan(v) else f"{v:.4g}" for v in row] for row in z]
+    shown = [["×" if np.isnan(v) else f"{v:.3g}" for v in row] for row in z] if z.size <= ANNOTATED else None
+    best, shapes = _best(z, larger_is_better), []
+    if best is not None:
+        i, j = best
+        corners = {"x0": j - 0.5, "x1": j + 0.5, "y0": i - 0.5, "y1": i + 0.5}
+        shapes.append({"type": "rect", **corners, "line": {"color": "#D55E00", "width": 3}})
+    trace = {
+        "type": "heatmap",
+        "z": [[None if np.isnan(v) else float(v) for v in row] for row in z],
+        "customdata": [
+            [[f"{a:g}", f"{b:g}", words[i][j]] for j, a in enumerate(x)] for i, b in enumerate(y)
+        ],
+        "hovertemplate": f"{_safe(x_label)} %{{customdata[0]}}<br>{_safe(y_label)} %{{customdata[1]}}<br>"
+        "<b>%{customdata[2]}</b><extra></extra>",
+        "hoverongaps": True,
+        "colorscale": "Viridis",
+        "reversescale": not larger_is_better,
+        "xgap": 1,
+        "ygap": 1,
+    }
+    if shown is not None:
+        trace |= {"text": shown, "texttemplate": "%{text}"}
+    return {
+        "data": [trace],
+        "layout": {
+            "title": {"text": _safe(title), "x": 0, "xanchor": "left"},
+            "height": 180 + 46 * len(y),
+            "xaxis": {"title": {"text": _safe(x_words)}, "tickvals": list(range(len(x))), "ticktext": x_ticks},
+            "yaxis": {"title": {"text": _safe(y_words)}, "tickvals": list(range(len(y))), "ticktext": y_ticks},
+            "shapes": shapes,
+        },
+    }
+
+
+def _safe(words: str) -> str:
+    """Plotly reads some HTML in its labels."""
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def split_picture(about: Mapping[str, Any]) -> Figure:
+    """How the data are divided: examples of each client, and below them its labels, from a result's `about`."""
+    if "sizes" not in about:
+        raise ValueError("The task has no examples to draw the split of.")
+    sizes, labels = np.asarray(about["sizes"]), about.get("labels")
+    figure = Picture(figsize=(7.2, 2.2 if labels is None else 4.2), layout="constrained")
+    panels = figure.subplots(1 if labels is None else 2, 1, sharex=True, squeeze=False, height_ratios=None if labels is None else (1, 2.4))  # fmt: skip
+    bars = panels[0, 0]
+    bars.bar(np.arange(len(sizes)), sizes, width=0.85, color=DATA_COLOUR)
+    bars.set_ylabel("examples")
+    bars.spines[["top", "right"]].set_visible(False)
+    left_out = about["clients"] - len(sizes)
+    bars.set_title(f"{about['task']}: " + (f"the first {len(sizes)} of {about['clients']:,} clients" if left_out else f"{len(sizes)} clients"), loc="left", fontsize=11)  # fmt: skip
+    if labels is not None:
+        map_ = panels[1, 0]
+        image = map_.imshow(np.asarray(labels).T, aspect="auto", origin="lower", cmap="Blues", interpolation="nearest")
+        map_.set_ylabel("label")
+        map_.yaxis.set_major_locator(MaxNLocator(integer=True))
+        figure.colorbar(image, ax=map_, label="examples", pad=0.01)
+    panels[-1, 0].set_xlabel("client")
+    panels[-1, 0].xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
+
+
+DATA_COLOUR = "#0072B2"

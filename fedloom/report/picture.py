@@ -1,0 +1,65 @@
+"""The split as a picture for a terminal: a row for each client, a shaded column for each label, a bar for its size."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+ROWS = 25  # clients that are drawn
+BAR = 16  # characters of the longest bar
+SHADES = " ░▒▓█"
+BOUNDS = (0.0, 0.1, 0.25, 0.5)  # a share above the i-th of these has shade i + 1
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def split_text(labels: Sequence[Sequence[int]] | None, sizes: Sequence[int], width: int = 80) -> str:
+    """Draw a split.
+
+    Args:
+        labels: for each client how many examples it has of each label; None if there are no labels.
+        sizes: examples of each client.
+        width: columns of the terminal.
+    """
+    drawn = min(len(sizes), ROWS if labels is None else min(ROWS, len(labels)))
+    if drawn == 0:
+        raise ValueError("sizes: there is no client to draw.")
+    number = max(len("client"), len(str(drawn - 1)))
+    size = max(len("examples"), len(str(max(sizes))))
+    bar = max(4, min(BAR, width - number - size - 4 - (0 if labels is None else 12)))
+    lines, cells = [], [""] * drawn
+    head = ""
+    if labels is not None:
+        room = max(1, width - number - size - bar - 8)
+        shares, head, words = _shares(np.asarray(labels[:drawn], float), room)
+        cells = shares
+        lines.append(words)
+    indent = len(head)
+    gap = "  " if labels is not None else ""
+    lines.append(f"{'client':>{number}}  {head}{gap}{'examples':>{size}}")
+    longest = max(max(sizes[:drawn]), 1)
+    for k in range(drawn):
+        line = f"{k:>{number}}  {cells[k]:{indent}}{gap}{sizes[k]:>{size}}  {_bar(sizes[k] / longest, bar)}"
+        lines.append(line.rstrip())
+    if len(sizes) > drawn:
+        lines.append(f"... and {len(sizes) - drawn:,} more clients")
+    return "\n".join(lines) + "\n"
+
+
+def _shares(counts: np.ndarray, room: int) -> tuple[list[str], str, str]:
+    """The shaded cells of each client, the labels above them, and what the shades mean."""
+    classes = counts.shape[1]
+    together = -(-classes // room)  # neighbouring labels that share a column
+    starts = np.arange(0, classes, together)
+    sums = np.add.reduceat(counts, starts, axis=1)
+    shares = sums / np.maximum(sums.sum(1, keepdims=True), 1)
+    wide = max(1, min(3, room // len(starts)))  # characters of a column
+    shades = np.searchsorted(BOUNDS, shares, side="left")
+    cells = ["".join(SHADES[s] * wide for s in row) for row in shades]
+    head = "".join(f"{start:<{wide}}" if wide > len(str(classes - 1)) else "" for start in starts)
+    key = "  ".join(f"{SHADES[i + 1]} {low}" for i, low in enumerate(("under 10%", "to 25%", "to 50%", "more")))
+    what = "label" if together == 1 else f"{together} labels"
+    return cells, head or f"labels 0 to {classes - 1}"[:room].ljust(len(cells[0])), f"Share of each {what}: {key}"
+
+
+def _bar(share: float, width: int) -> str:
+    eighths = round(share * width * 8)
+    return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()

@@ -1,0 +1,114 @@
+"""What the curves of a report show: the seeds of each method brought together, the same for the page and the figures."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from fedloom.experiments.result import Result
+from fedloom.experiments.study import Study
+
+# What a curve may be drawn against, and the column of a result that has it. Time is bytes of a client / bandwidth.
+AXES = {
+    "rounds": "round",
+    "exchanges": "exchanges",
+    "models": "models",
+    "bytes": "bytes",
+    "time": "bytes of a client",
+}
+AXIS_LABELS = {
+    "rounds": "rounds",
+    "exchanges": "exchanges",
+    "models": "models transmitted",
+    "bytes": "bytes, all clients, both directions",
+    "time": "seconds of transmission at {bandwidth:g} MB/s",
+}
+BANDWIDTH = 20.0  # MB/s
+
+# Okabe and Ito's colours, without black and yellow, which one of the two backgrounds swallows.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8A8A8A")
+DASHES = ("solid", "dash", "dot")  # the next seven methods are dashed, the next ones dotted
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Band:
+    """A metric over the rounds of a series: mean, least and largest of the seeds."""
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Series:
+    """The seeds of one method on one task."""
+
+    name: str
+    seeds: int  # that have an evaluated round
+    axes: Mapping[str, np.ndarray]  # by the names in AXES; where seeds differ, as in bytes, their mean
+    metrics: Mapping[str, Band]
+    diverged: Sequence[Mapping[str, float]]  # for each such seed its last evaluation: all axes and metrics
+
+
+def by_task(study: Study) -> dict[str, list[Result]]:
+    """The results of each task, in the order of the study."""
+    found: dict[str, list[Result]] = {}
+    for result in study.results:
+        found.setdefault(result.experiment.base_task().name, []).append(result)
+    return found
+
+
+def by_name(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """The seeds of each method."""
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        found.setdefault(result.name, []).append(result)
+    return found
+
+
+def metrics(results: Iterable[Result]) -> dict[str, bool]:
+    """The metrics that any of the results has, and whether larger is better."""
+    return {metric: result.larger_is_better(metric) for result in results for metric in result.metrics}
+
+
+def styles(study: Study) -> dict[str, tuple[str, str]]:
+    """Colour and dash of each method, the same in every picture of the study."""
+    names = list(by_name(study.results))
+    return {n: (COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % len(DASHES)]) for i, n in enumerate(names)}
+
+
+def series(name: str, results: Sequence[Result]) -> Series:
+    """Bring the seeds of a method together.
+
+    A round is taken if every seed that went that far was evaluated in it. So the mean is always one of all seeds under
+    way; where one diverged or is unfinished, it goes on with the others.
+    """
+    begun = [result for result in results if result.evaluated]
+    places = [{row["round"]: i for i, row in enumerate(result.evaluated)} for result in begun]
+    last = [max(place) for place in places]
+    every = sorted(set().union(*places))
+    rounds = [t for t in every if all(t in place or t > end for place, end in zip(places, last, strict=True))]
+
+    def gathered(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+        pairs = list(zip(places, columns, strict=True))
+        return [np.array([column[place[t]] for place, column in pairs if t in place]) for t in rounds]
+
+    shared = [m for m in metrics(begun) if all(m in row for result in begun for row in result.evaluated)]
+    columns = {key: [result.column(key) for result in begun] for key in (*AXES.values(), *shared)}
+    axes = {axis: np.array([v.mean() for v in gathered(columns[key])]) for axis, key in AXES.items()}
+    bands = {}
+    for metric in shared:
+        values = gathered(columns[metric])
+        bands[metric] = Band(*(np.array([f(v) for v in values]) for f in (np.mean, np.min, np.max)))
+    marks = [
+        {axis: float(columns[key][i][-1]) for axis, key in AXES.items()} | {m: float(columns[m][i][-1]) for m in shared}
+        for i, result in enumerate(begun)
+        if result.diverged is not None
+    ]
+    return Series(name, len(begun), axes, bands, marks)
+
+
+def slug(words: str) -> str:
+    """A word for file names."""
+    return re.sub("[^A-Za-z0-9.]+", "-", words).strip("-.") or "unnamed"
