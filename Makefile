@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test lint types format docs clean
 
 demo: .venv/installed
-	$(BIN)/python examples/compare.py
+	$(BIN)/fedloom compare
 
 test: .venv/dev lint types
 	$(BIN)/pytest
@@ -24,6 +24,7 @@ format: .venv/dev
 docs: .venv/installed
 	$(BIN)/python docs/algorithms.py
 	$(BIN)/python docs/tasks.py
+	$(BIN)/python docs/reproductions.py
 
 .venv/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

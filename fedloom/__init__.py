@@ -1,10 +1,14 @@
 """FedLoom: federated optimization, correct, fast and simple."""
 
 from fedloom import cohorts as cohorts
+from fedloom import experiments as experiments
 from fedloom import metrics as metrics
 from fedloom import models as models
 from fedloom import regularizers as regularizers
+from fedloom import report as report
+from fedloom import reproductions as reproductions
 from fedloom import schedules as schedules
+from fedloom import sinks as sinks
 from fedloom import tasks as tasks
 from fedloom.algorithm import Algorithm as Algorithm
 from fedloom.algorithm import Client as Client
@@ -46,9 +50,15 @@ from fedloom.engines import NonFiniteUpdate as NonFiniteUpdate
 from fedloom.engines import Record as Record
 from fedloom.engines import reference as reference
 from fedloom.engines import simulate as simulate
+from fedloom.experiments import Experiment as Experiment
+from fedloom.experiments import compare as compare
+from fedloom.experiments import experiment as experiment
+from fedloom.experiments import run as run
+from fedloom.experiments import sweep as sweep
 from fedloom.hyperparameters import frozen as frozen
 from fedloom.hyperparameters import hyper as hyper
 from fedloom.hyperparameters import static as static
+from fedloom.optimizers import optimizer as optimizer
 from fedloom.problem import Problem as Problem
 from fedloom.problem import Solution as Solution
 from fedloom.solvers import GD as GD

@@ -8,15 +8,16 @@ import re
 import sys
 from typing import Any
 
-from fedloom import report, sinks
+from fedloom import report, reproductions, sinks
 from fedloom.cli.flags import add_fields, changes, numbers, target
 from fedloom.experiments.compare import comparison
 from fedloom.experiments.experiment import Experiment, changed, experiment, find_task, from_toml
+from fedloom.experiments.points import over
+from fedloom.experiments.presets import PRESETS
 from fedloom.experiments.progress import Json, Lines, Live
 from fedloom.experiments.run import CONFIG, plan
 from fedloom.experiments.study import Progress, Study, find_runs, read_study, resume_alone, resume_study, run_all
-from fedloom.experiments.sweep import PRESETS, Select, over, resume_sweep, sweep, sweep_table
-from fedloom.reproductions import REPRODUCTIONS, outcome_text, reproduce
+from fedloom.experiments.sweep import Select, resume_sweep, sweep, sweep_table
 from fedloom.sinks import SINKS
 from fedloom.tasks import TASKS
 
@@ -84,7 +85,7 @@ def add(commands: Any, complete: bool) -> None:
     _outputs(s, sink=False)
 
     p = command("reproduce", "an experiment of a paper, beside its figures", "An experiment of a paper.", _reproduce)
-    names = tuple(REPRODUCTIONS) if complete else None
+    names = tuple(reproductions.REPRODUCTIONS) if complete else None
     p.add_argument("name", metavar="NAME", help="from `fedloom list experiments`", choices=names)
     p.add_argument("--seeds", metavar="N", help="how many, or which, separated by commas")
     p.add_argument("--rounds", type=int, metavar="N", help="fewer than in the paper, to see it quickly")
@@ -206,7 +207,7 @@ def _sweep(given: argparse.Namespace) -> int:
 
 
 def _reproduce(given: argparse.Namespace) -> int:
-    study = reproduce(
+    study = reproductions.reproduce(
         given.name,
         seeds=None if given.seeds is None else numbers(given.seeds, "--seeds"),
         rounds=given.rounds,
@@ -243,7 +244,6 @@ def _conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path |
     if given.json:
         print(json.dumps({"table": report.plain(study), "report": str(path)}))
     else:
-        print({"sweep": sweep_table, "reproduction": outcome_text}.get(str(kind), report.text)(study))
+        print({"sweep": sweep_table, "reproduction": reproductions.text}.get(str(kind), report.text)(study))
         print(f"\nreport: {path}")
     return 3 if all(r.diverged for r in study.results) else 0
-

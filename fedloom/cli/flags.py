@@ -76,7 +76,9 @@ def nearest_option(text: str, given: argparse.Namespace) -> str:
     """What to say about an argument that nobody asked for."""
     if not text.startswith("-"):
         return f"{given.command} takes no further argument {text!r}; see `fedloom {given.command} --help`."
-    known = [option(n) for n in vars(given) if n not in ("command", "do", "dotted", "fields", "task", "tasks", "directories")]
+    known = [
+        option(n) for n in vars(given) if n not in ("command", "do", "dotted", "fields", "task", "tasks", "directories")
+    ]
     return f"{given.command} has no option {text.partition('=')[0]}.{nearest(text.partition('=')[0], known)}"
 
 

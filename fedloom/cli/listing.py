@@ -185,4 +185,4 @@ def describe(task: Task, seed: int, picture: str | None = None) -> str:
     facts = about(loaded)
     if picture is not None:
         report.split_picture(facts).savefig(picture)
-    return f"{facts['summary']}\n\n{report.split_text(facts)}"
+    return f"{facts['summary']}\n\n{report.split_text(facts.get('labels'), facts['sizes'])}"

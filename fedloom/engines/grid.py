@@ -82,8 +82,9 @@ def simulate_grid(
             raise ValueError(
                 f"The points of a grid may differ in numbers only, but {pairs[0]!r} and {pair!r} are of two structures."
             )
-    runs = [prepare(a, federation, s, w, rounds, cohort, seed, "raise", None) for a, s in pairs]
-    return _records(runs, message_sizes(runs[0]), chunk)
+    # What can be wrong is wrong with all: domains were checked when the points were made.
+    run = prepare(algorithms[0], federation, solvers[0], w, rounds, cohort, seed, "raise", None)
+    return _records(run, pairs, message_sizes(run), chunk)
 
 
 def structure(point: Any) -> Any:
@@ -105,22 +106,24 @@ def points_at_once(algorithm: Algorithm, federation: Federation, w: Vector, coho
 _run_points = jax.jit(jax.vmap(run_rounds, in_axes=(0, 0, None, 0, 0, None, None, None, None)), donate_argnums=4)
 
 
-def _records(runs: list[Run], sizes: list[tuple[int, int]], chunk: int) -> Iterator[GridRecord]:
-    first = runs[0]  # of all that the points share
-    federation = jax.tree.map(jnp.asarray, first.federation)
-    algorithms, solvers = _stacked([(run.algorithm, run.solver) for run in runs], first.w.dtype)
-    servers = _stacked([run.start.server for run in runs])
-    blank = _stacked([run.algorithm.init_client(run.w) for run in runs])
+def _records(
+    run: Run, pairs: list[tuple[Algorithm, Solver]], sizes: list[tuple[int, int]], chunk: int
+) -> Iterator[GridRecord]:
+    """`run` is that of the first point; the others share all of it but algorithm, solver and state."""
+    federation = jax.tree.map(jnp.asarray, run.federation)
+    algorithms, solvers = _stacked(pairs, run.w.dtype)
+    servers = _stacked([algorithm.init(run.w) for algorithm, _ in pairs])
+    blank = _stacked([algorithm.init_client(run.w) for algorithm, _ in pairs])
     rows = jax.tree.map(lambda x: jnp.repeat(x[:, None], federation.clients, axis=1), blank)
-    points = [run.start for run in runs]
-    diverged: list[Diverged | None] = [None] * len(runs)
-    for t, draws, widths in calls(first, chunk):
-        trips = stack(first.p, draws, widths, lambda ids: ids, chunk)  # every client has its own row
+    points = [run.start] * len(pairs)
+    diverged: list[Diverged | None] = [None] * len(pairs)
+    for t, draws, widths in calls(run, chunk):
+        trips = stack(run.p, draws, widths, lambda ids: ids, chunk)  # every client has its own row
         servers, rows, outcomes = _run_points(
-            algorithms, solvers, federation, servers, rows, trips, first.key, t, len(draws)
+            algorithms, solvers, federation, servers, rows, trips, run.key, t, len(draws)
         )
         outcomes = jax.device_get(outcomes)
-        for p, run in enumerate(runs):
+        for p in range(len(pairs)):
             own = jax.tree.map(lambda x, p=p: x[p], outcomes)
             for i, cohorts in enumerate(draws):
                 if diverged[p] is None:
@@ -129,7 +132,7 @@ def _records(runs: list[Run], sizes: list[tuple[int, int]], chunk: int) -> Itera
                     except NonFiniteUpdate as error:
                         diverged[p] = Diverged(t + i, str(error))
         t += len(draws)
-        if is_seen(first, t, chunk):
+        if is_seen(run, t, chunk):
             yield GridRecord(t, servers, tuple(points), tuple(diverged))
             points = [point._replace(residual=None, unsolved=0) for point in points]
 
@@ -138,7 +141,7 @@ def _stacked(trees: Sequence[Any], dtype: Any = None) -> Any:
     """Trees of one structure as one, with a new first axis. Python's numbers adapt to a model's type, arrays do not."""
 
     def of_leaves(*leaves: Any) -> Any:
-        stacked = jnp.stack([jnp.asarray(x) for x in leaves])
-        return stacked.astype(dtype) if dtype and jnp.issubdtype(stacked.dtype, jnp.floating) else stacked
+        stacked = np.stack([np.asarray(x) for x in leaves])
+        return jnp.asarray(stacked.astype(dtype) if dtype and stacked.dtype.kind == "f" else stacked)
 
     return jax.tree.map(of_leaves, *trees)

@@ -1,0 +1,24 @@
+"""Experiments: values that determine runs, the runs themselves, and studies of several."""
+
+from fedloom.experiments.compare import compare as compare
+from fedloom.experiments.experiment import Experiment as Experiment
+from fedloom.experiments.experiment import changed as changed
+from fedloom.experiments.experiment import experiment as experiment
+from fedloom.experiments.experiment import from_config as from_config
+from fedloom.experiments.experiment import from_toml as from_toml
+from fedloom.experiments.points import Range as Range
+from fedloom.experiments.result import Result as Result
+from fedloom.experiments.run import read as read
+from fedloom.experiments.run import resume as resume
+from fedloom.experiments.run import run as run
+from fedloom.experiments.study import Study as Study
+from fedloom.experiments.study import find_runs as find_runs
+from fedloom.experiments.study import read_study as read_study
+from fedloom.experiments.study import resume_study as resume_study
+from fedloom.experiments.study import run_all as run_all
+from fedloom.experiments.sweep import Select as Select
+from fedloom.experiments.sweep import best as best
+from fedloom.experiments.sweep import heat_map as heat_map
+from fedloom.experiments.sweep import resume_sweep as resume_sweep
+from fedloom.experiments.sweep import sweep as sweep
+from fedloom.experiments.sweep import sweep_table as sweep_table

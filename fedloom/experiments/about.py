@@ -1,5 +1,6 @@
 """What a run ran on: the federation in figures, versions and the machine. Nothing here changes a result's bits."""
 
+import functools
 import os
 import platform
 from importlib import metadata
@@ -28,10 +29,11 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "device": f"{device.platform}: {device.device_kind}",
-        "float64": bool(jax.config.jax_enable_x64),
+        "float64": jax.numpy.zeros(0).dtype == "float64",
     }
 
 
+@functools.lru_cache(maxsize=4)  # runs side by side share it
 def about(loaded: Loaded) -> dict[str, Any]:
     """Figures of a loaded task, and where it is run."""
     metrics = {"train loss": False}
@@ -39,6 +41,7 @@ def about(loaded: Loaded) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "task": loaded.task.name,
         "words": loaded.task.about,
+        "target": loaded.task.target,
         "clients": loaded.federation.clients,
         "parameters": int(loaded.w.size),
         "model bytes": int(loaded.w.size * loaded.w.dtype.itemsize),

@@ -8,6 +8,7 @@ again.
 import io
 import json
 import pathlib
+import zipfile
 from typing import Any
 
 import jax
@@ -33,14 +34,15 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> Non
         "counters": record.counters._asdict(),
         "log bytes": log_bytes,
     }
-    arrays = {"w": np.asarray(record.w)}  # besides the server's state, for those who want the model alone
+    arrays: dict[str, Any] = {"w": np.asarray(record.w)}  # besides the server's state, for those who want the model alone
     arrays |= {f"server {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record.server))}
     if isinstance(record.clients, Memories):
         ids, rows = record.clients.table.committed()
         arrays["clients"] = ids
         arrays |= {f"memory {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(rows))}
+    arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     content = io.BytesIO()
-    np.savez(content, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), **arrays)
+    np.savez(content, **arrays)
     write_whole(path, content.getvalue())
 
 
@@ -88,8 +90,8 @@ def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, conf
 
 def _opened(path: pathlib.Path) -> Any:
     try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} cannot be read as a checkpoint: {error}.") from error
 
 

@@ -68,8 +68,7 @@ class Experiment:
             raise ValueError(f"weights must be 'examples' or 'uniform', got {self.weights!r}.")
         if self.split is not None:
             _check_split(self.split)
-        self.base_task()
-        if isinstance(self.task, str) and self.task not in TASKS:  # a run may be resumed from another folder
+        if isinstance(self.task, str) and ".py:" in self.task:  # a run may be resumed from another folder
             path, _, name = self.task.rpartition(":")
             object.__setattr__(self, "task", f"{pathlib.Path(path).resolve()}:{name}")
 
@@ -115,6 +114,9 @@ def from_config(plain: Mapping[str, Any]) -> Experiment:
         raise ValueError('An experiment needs a task, such as task = "digits".')
     algorithm = plain.get("algorithm")
     name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
+    if all(part in plain for part in (*PARTS, "rounds", "evaluate_every")):  # it need not know the task to be read
+        parts = {part: from_plain(plain[part], registry, part) for part, registry in PARTS.items()}
+        return Experiment(**{**plain, **parts, "task": _text(plain["task"], "task")})
     start = experiment(plain.pop("task"), None if name is None else _text(name, "algorithm"))
     if "rounds" in plain:
         start = dataclasses.replace(start, evaluate_every=_every(plain["rounds"]))
@@ -181,7 +183,8 @@ def changed(old: Experiment, changes: Mapping[str, Any]) -> Experiment:
             new[part] = from_plain(new[part], registry, part)
     if isinstance(new.get("split"), str):
         new["split"] = {"name": new["split"]}
-    return dataclasses.replace(old, **{k: None if isinstance(v, str) and v == "none" else v for k, v in new.items()})
+    fields: dict[str, Any] = {k: None if isinstance(v, str) and v == "none" else v for k, v in new.items()}
+    return dataclasses.replace(old, **fields)
 
 
 def _merged(old: Any, value: Any, part: str) -> Any:
@@ -212,9 +215,7 @@ def find_task(name: str) -> Task:
         return TASKS[name]
     path, _, attribute = name.rpartition(":")
     if not path.endswith(".py"):
-        raise ValueError(
-            f"There is no task {name!r}.{nearest(name, TASKS)} One's own is given as FILE.py:NAME."
-        )
+        raise ValueError(f"There is no task {name!r}.{nearest(name, TASKS)} One's own is given as FILE.py:NAME.")
     module = _module(pathlib.Path(path).resolve())
     if not isinstance(getattr(module, attribute, None), Task):
         found = [n for n, value in vars(module).items() if isinstance(value, Task)]

@@ -10,14 +10,20 @@ try:
 except ImportError:  # Windows: two processes in one directory are then the user's own care
     fcntl = None  # type: ignore[assignment]
 
+DRAFT = ".draft"  # the end of the name of a file that is not complete
+
 
 def write_whole(path: pathlib.Path, content: bytes) -> None:
     """Put the content at `path` in one step: readers see the old file or the new one, also after a power cut."""
-    draft = path.with_name(path.name + ".draft")
-    with open(draft, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    draft = path.with_name(path.name + DRAFT)
+    try:
+        with open(draft, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:  # a full disk: do not fill it further
+        draft.unlink(missing_ok=True)
+        raise
     os.replace(draft, path)
     directory = os.open(path.parent, os.O_RDONLY)
     try:

@@ -81,7 +81,7 @@ def _value(plain: Any, field: dataclasses.Field, what: str) -> Any:
     if isinstance(plain, list):
         if plain and all(isinstance(v, int | float) and not isinstance(v, bool) for v in plain):
             return tuple(plain) if all(isinstance(v, int) for v in plain) else np.array(plain, float)
-        return tuple(plain)
+        return tuple(tuple(v) if isinstance(v, list) else v for v in plain)
     return None if plain == "none" and not (domain and domain.holds(plain)) else plain
 
 

@@ -148,7 +148,9 @@ class Live:
         if len(same) == self.names.count(result.name):
             seconds = duration(sum(r.seconds for r in same))
             seeds = f"{len(same)} seeds" if len(same) > 1 else f"seed {result.experiment.seed}"
-            self.bars.print(f"{result.name}: {seeds}, {seconds}; {values(result.rows[-1])}", markup=False, highlight=False)
+            self.bars.print(
+                f"{result.name}: {seeds}, {seconds}; {values(result.rows[-1])}", markup=False, highlight=False
+            )
 
     def close(self) -> None:
         self.bars.stop()

@@ -68,7 +68,7 @@ def bytes_of_a_client(result: Result, row: Row) -> float:
 
 
 def models_sent(result: Result, row: Row) -> float:
-    """FedDyn's measure: rounds times the models that a client sends in one; SCAFFOLD's control variate counts as one."""
+    """FedDyn's measure: rounds times the models that a client sends in one. A control variate counts as a model."""
     trips = row["messages"] / 2
     return row["exchanges"] * row["bytes up"] / trips / result.about["model bytes"] if trips else 0.0
 

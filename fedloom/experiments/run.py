@@ -1,10 +1,11 @@
 """Run one experiment: log, checkpoints, divergence. In a directory a run can be killed at any moment and resumed.
 
-    config.toml      the experiment, all fields resolved
-    about.json       the federation in figures, versions, machine
-    log.jsonl        a row for each evaluated round; equal experiments have equal logs, byte for byte
-    checkpoint.npz   the last checkpoint; rows of the log that came after it are cut off and written again
-    seconds.json     time spent, which is no part of the log
+A directory has
+* config.toml: the experiment, all fields resolved;
+* about.json: the federation in figures, versions, machine;
+* log.jsonl: a row for each evaluated round; equal experiments have equal logs, byte for byte;
+* checkpoint.npz: the last checkpoint; rows of the log that came after it are cut off and written again;
+* seconds.json: time spent, which is no part of the log.
 """
 
 import json
@@ -19,7 +20,7 @@ from fedloom.engines import NonFiniteUpdate, Record, simulate
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import about
 from fedloom.experiments.experiment import Experiment, from_toml
-from fedloom.experiments.files import only_one, write_whole
+from fedloom.experiments.files import DRAFT, only_one, write_whole
 from fedloom.experiments.result import COUNTERS, Result, Row
 from fedloom.tasks import Loaded
 
@@ -48,7 +49,7 @@ def run(
     """
     loaded = experiment.check()
     if directory is None:
-        return _Run(experiment, loaded, None, name, tuple(watch), checkpoint_seconds).go()
+        return Running(experiment, loaded, None, name, tuple(watch), checkpoint_seconds).go()
     plan(experiment, directory)
     return resume(directory, experiment=experiment, name=name, watch=watch, checkpoint_seconds=checkpoint_seconds)
 
@@ -59,10 +60,20 @@ def plan(experiment: Experiment, directory: str | os.PathLike[str]) -> None:
     text = experiment.to_toml().encode()
     if (path / CONFIG).exists():
         raise ValueError(f"{path} has a run already: `fedloom resume {path}` goes on with it; or take a new directory.")
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ValueError(f"{path} is there already and is not empty; take a new directory.")
-    path.mkdir(parents=True, exist_ok=True)
+    new_directory(path)
     write_whole(path / CONFIG, text)
+
+
+def new_directory(path: pathlib.Path) -> None:
+    """Make a directory, or take an empty one: nothing that is there is ever overwritten."""
+    try:
+        if path.exists() and (not path.is_dir() or any(p.suffix != DRAFT for p in path.iterdir())):
+            raise ValueError(f"{path} is there already and is not empty; take a new directory.")
+        path.mkdir(parents=True, exist_ok=True)
+        (path / f"try{DRAFT}").touch()
+        (path / f"try{DRAFT}").unlink()
+    except OSError as error:
+        raise ValueError(f"Nothing can be written to {path}: {error.strerror}. Take another directory.") from error
 
 
 def resume(
@@ -77,15 +88,15 @@ def resume(
     path = pathlib.Path(directory)
     experiment = experiment or read_config(path)
     with only_one(path):
-        if _is_over(path, experiment):
-            return read(path, name)
-        return _Run(experiment, experiment.check(), path, name, tuple(watch), checkpoint_seconds).go()
+        if is_over(path, experiment):
+            return read(path, name, experiment)
+        return Running(experiment, experiment.check(), path, name, tuple(watch), checkpoint_seconds).go()
 
 
-def read(directory: str | os.PathLike[str], name: str = "") -> Result:
+def read(directory: str | os.PathLike[str], name: str = "", experiment: Experiment | None = None) -> Result:
     """The result of a run, finished or not, as its directory has it."""
     path = pathlib.Path(directory)
-    experiment = read_config(path)
+    experiment = experiment or read_config(path)
     seconds = json.loads((path / SECONDS).read_bytes())["seconds"] if (path / SECONDS).exists() else 0.0
     facts = json.loads((path / ABOUT).read_bytes()) if (path / ABOUT).exists() else {"metrics": {}}
     model = checkpoint.read_model(path / CHECKPOINT) if (path / CHECKPOINT).exists() else None
@@ -109,7 +120,7 @@ def _rows(path: pathlib.Path) -> list[Row]:
     return [json.loads(line) for line in (path / LOG).read_bytes().split(b"\n")[:-1]]
 
 
-def _is_over(path: pathlib.Path, experiment: Experiment) -> bool:
+def is_over(path: pathlib.Path, experiment: Experiment) -> bool:
     rows = _rows(path)
     if rows and "diverged" in rows[-1]:
         return True
@@ -117,8 +128,8 @@ def _is_over(path: pathlib.Path, experiment: Experiment) -> bool:
     return done == experiment.rounds
 
 
-class _Run:
-    """A run under way."""
+class Running:
+    """A run under way: its log and its checkpoints. `go` does it all; those who bring the records call the others."""
 
     def __init__(
         self,
@@ -135,18 +146,27 @@ class _Run:
         self.rows: list[Row] = []
         self.log: BinaryIO | None = None
         self.about = about(loaded)
+        self.share = 1.0  # of the time that passes; the others go on beside it
         self.spent = 0.0  # by earlier processes
         self.started = self.saved = time.monotonic()
 
     def go(self) -> Result:
-        record = None
-        if self.directory is not None:
-            record = self._open(self.directory)
+        record = self.open()
         try:
             w = self._rounds(record)
         finally:
-            if self.log is not None:
-                self.log.close()
+            self.close()
+        return self.result(w)
+
+    def open(self) -> Record | None:
+        """Open the log, if there is a directory; the record of its last checkpoint."""
+        return None if self.directory is None else self._open(self.directory)
+
+    def close(self) -> None:
+        if self.log is not None:
+            self.log.close()
+
+    def result(self, w: Any) -> Result:
         return Result(self.name, self.experiment, self.rows, self.about, self._seconds(), self.directory, w)
 
     def _open(self, directory: pathlib.Path) -> Record | None:
@@ -158,22 +178,22 @@ class _Run:
             )
         if (directory / SECONDS).exists():
             self.spent = json.loads((directory / SECONDS).read_bytes())["seconds"]
-        write_whole(directory / ABOUT, json.dumps(self.about, indent=1).encode())
-        self.log = open(directory / LOG, "a+b")
-        if self.log.seek(0, os.SEEK_END) < length:
+        if length and (not (directory / LOG).exists() or (directory / LOG).stat().st_size < length):
             raise ValueError(
-                f"{directory / LOG} is shorter than its checkpoint says: rows were removed. Run the experiment again in "
-                "a new directory."
+                f"{directory / LOG} is shorter than its checkpoint says: rows were removed. Run the experiment again "
+                "in a new directory."
             )
+        write_whole(directory / ABOUT, json.dumps(self.about, indent=1).encode())
+        self.log = open(directory / LOG, "a+b")  # noqa: SIM115 (`close` closes it)
         self.log.truncate(length)
         self.rows = _rows(directory)
         return record
 
-    def _rounds(self, record: Record | None) -> Any:
+    def _rounds(self, start: Record | None) -> Any:
         e, loaded = self.experiment, self.loaded
-        w = loaded.w if record is None else record.w
-        if record is None:
-            self._add(Record(0, None, {}), loaded.evaluate(w))
+        w = loaded.w if start is None else start.w
+        if start is None:
+            self.begin(loaded.evaluate(w))
         try:
             for record in simulate(
                 e.algorithm,
@@ -184,19 +204,30 @@ class _Run:
                 cohort=e.cohort,
                 seed=e.seed,
                 chunk=e.evaluate_every,
-                resume=record,
+                resume=start,
             ):
-                values = loaded.evaluate(record.w)
-                if words := self._exploded(values):
-                    return self._give_up(record.round, words)
+                if not self.take(record, loaded.evaluate(record.w)):
+                    return None
                 w = record.w
-                self._add(record, values)
-                late = time.monotonic() - self.saved >= self.checkpoint_seconds
-                if self.directory is not None and (late or record.round == e.rounds):
-                    self._save(self.directory, record)
         except NonFiniteUpdate as error:
-            return self._give_up(self.rows[-1]["round"], str(error))
+            self.give_up(self.rows[-1]["round"], str(error))
+            return None
         return w
+
+    def begin(self, values: dict[str, float]) -> None:
+        """The row of the initial model."""
+        self._add(Record(0, None, {}), values)
+
+    def take(self, record: Record, values: dict[str, float]) -> bool:
+        """Log an evaluated round, and save it if it is time to. False: the run has exploded and is given up."""
+        if words := self._exploded(values):
+            self.give_up(record.round, words)
+            return False
+        self._add(record, values)
+        late = time.monotonic() - self.saved >= self.checkpoint_seconds
+        if self.directory is not None and (late or record.round == self.experiment.rounds):
+            self._save(self.directory, record)
+        return True
 
     def _exploded(self, values: dict[str, float]) -> str:
         loss, first = values["train loss"], self.rows[0]["train loss"]
@@ -205,7 +236,7 @@ class _Run:
         bound = first + EXPLODED * max(abs(first), 1.0)
         return f"The training loss is {loss:.3g}, from {first:.3g} at the start." if loss > bound else ""
 
-    def _give_up(self, round: int, words: str) -> None:
+    def give_up(self, round: int, words: str) -> None:
         self._write({"round": round, "diverged": words})
         if self.directory is not None:
             self._write_seconds(self.directory)
@@ -234,4 +265,4 @@ class _Run:
         write_whole(directory / SECONDS, json.dumps({"seconds": round(self._seconds(), 3)}).encode())
 
     def _seconds(self) -> float:
-        return self.spent + time.monotonic() - self.started
+        return self.spent + (time.monotonic() - self.started) * self.share

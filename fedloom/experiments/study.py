@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from fedloom.experiments.experiment import Experiment
 from fedloom.experiments.files import write_whole
 from fedloom.experiments.result import Result, Row
-from fedloom.experiments.run import CONFIG, default_name, plan, read, read_config, resume, run
+from fedloom.experiments.run import CONFIG, default_name, new_directory, plan, read, read_config, resume, run
 
 STUDY = "study.json"
 
@@ -75,16 +75,18 @@ def run_all(
 
 def plan_study(
     runs: Runs, path: pathlib.Path, *, title: str, target: tuple[str, float] | None, about: Mapping[str, Any]
-) -> None:
-    """Make the directory of a study, and in it the directory of each run."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ValueError(f"{path} is there already: `fedloom resume {path}` goes on with it; or take a new directory.")
+) -> list[pathlib.Path]:
+    """Make the directory of a study, and in it the directory of each run; these are returned."""
+    if (path / STUDY).exists():
+        raise ValueError(f"{path} has a study already: `fedloom resume {path}` goes on; or take a new directory.")
+    new_directory(path)
     places = _places(runs)
     for place, (_, experiment) in zip(places, runs, strict=True):
         plan(experiment, path / place)
     named = [{"name": name, "run": place} for place, (name, _) in zip(places, runs, strict=True)]
     plain = {"title": title, "target": target, "about": dict(about), "runs": named}
     write_whole(path / STUDY, json.dumps(plain, indent=1).encode())
+    return [path / place for place in places]
 
 
 def resume_study(
@@ -98,8 +100,8 @@ def resume_study(
     plain = _read_plain(path)
     given = experiments or {}
     places = [(r["name"], path / r["run"], given.get(r["run"])) for r in plain["runs"]]
-    _run_each([(name, e or read_config(place), place) for name, place, e in places], progress, sinks)
-    return read_study(path)
+    runs = [(name, e or read_config(place), place) for name, place, e in places]
+    return _study(path, plain, _run_each(runs, progress, sinks))
 
 
 def resume_alone(
@@ -116,7 +118,10 @@ def read_study(directory: str | os.PathLike[str]) -> Study:
     """A study as its directory has it, finished or not."""
     path = pathlib.Path(directory)
     plain = _read_plain(path)
-    results = [read(path / r["run"], r["name"]) for r in plain["runs"]]
+    return _study(path, plain, [read(path / r["run"], r["name"]) for r in plain["runs"]])
+
+
+def _study(path: pathlib.Path, plain: dict[str, Any], results: Sequence[Result]) -> Study:
     target = None if plain["target"] is None else (plain["target"][0], plain["target"][1])
     return Study(plain["title"], results, target, plain["about"], path)
 
@@ -140,7 +145,7 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
         if not found:
             raise ValueError(f"There is no run in {path}: no {CONFIG} in it or below it.")
         results += (here := [read(run_path) for run_path in found])
-        targets += [result.experiment.base_task().target for result in here]
+        targets += [(t[0], t[1]) if (t := result.about.get("target")) else None for result in here]
     target = targets[0] if targets and all(t == targets[0] for t in targets) else None
     return Study(", ".join(str(p) for p in paths), results, target)
 
@@ -155,15 +160,15 @@ def _run_each(
     runs: Sequence[tuple[str, Experiment, pathlib.Path | None]], progress: Progress | None, sinks: Sequence[OpenSink]
 ) -> list[Result]:
     if progress is None:
-        return [_run_one(name, e, place, None, sinks) for name, e, place in runs]
+        return [run_one(name, e, place, None, sinks) for name, e, place in runs]
     progress.begin([(name, e) for name, e, _ in runs])
     try:
-        return [_run_one(name, e, place, progress, sinks) for name, e, place in runs]
+        return [run_one(name, e, place, progress, sinks) for name, e, place in runs]
     finally:
         progress.close()
 
 
-def _run_one(
+def run_one(
     name: str,
     experiment: Experiment,
     directory: pathlib.Path | None,

@@ -1,0 +1,76 @@
+"""Reports: the to-target table, curves, heat maps, and one page that has them all and opens offline."""
+
+import os
+import pathlib
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from matplotlib.figure import Figure
+
+from fedloom.experiments.files import write_whole
+from fedloom.experiments.study import Study
+from fedloom.report import figures, page, tables
+from fedloom.report.figures import curves as curves
+from fedloom.report.figures import heat_map as heat_map
+from fedloom.report.figures import heat_map_plotly as heat_map_plotly
+from fedloom.report.figures import split_picture as split_picture
+from fedloom.report.picture import split_text as split_text
+from fedloom.report.series import by_task, metrics, slug
+from fedloom.report.tables import csv as csv
+from fedloom.report.tables import latex as latex
+from fedloom.report.tables import plain as plain
+from fedloom.report.tables import rows as rows
+from fedloom.report.tables import target as target
+from fedloom.report.tables import text as text
+
+REPORT = "report.html"
+
+
+def write(study: Study, directory: str | os.PathLike[str], extra: Iterable[page.Extra] = ()) -> pathlib.Path:
+    """Write the page, the table as CSV and LaTeX, and the figures as PNG and SVG. Return the path of the page.
+
+    A report that is there already is replaced; files that no report of FedLoom stands beside are not.
+    """
+    path = pathlib.Path(directory)
+    if not study.results:
+        raise ValueError("The study has no results to report.")
+    files: dict[str, Callable[[], bytes]] = {
+        REPORT: lambda: page.page(study, extra).encode(),  # first: it marks the others as FedLoom's own
+        "table.csv": lambda: tables.csv(study).encode(),
+        "table.tex": lambda: tables.latex(study).encode(),
+    }
+    for name, draw in _pictures(study).items():
+        files |= {f"{name}.{kind}": partial(_drawn, draw, kind) for kind in ("png", "svg")}
+    _refuse_to_overwrite(path, files)
+    path.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_whole(path / name, content())
+    return path / REPORT
+
+
+def _pictures(study: Study) -> dict[str, Callable[[], Figure]]:
+    """What is drawn for each task: the target's metric, the training loss, and the split, by the names of the files."""
+    tasks = by_task(study)
+    found: dict[str, Callable[[], Figure]] = {}
+    for task, results in tasks.items():
+        which = f"{slug(task)}-" if len(tasks) > 1 else ""
+        known = metrics(results)
+        for metric in dict.fromkeys((tables.target(study, task).metric, "train loss")):
+            if metric in known:
+                found[f"curves-{which}{slug(metric)}"] = partial(curves, study, metric, task=task)
+        about = next((r.about for r in results if "sizes" in r.about), None)
+        if about is not None:
+            found[f"split-{which}".rstrip("-")] = partial(split_picture, about)
+    return found
+
+
+def _drawn(draw: Callable[[], Figure], kind: str) -> bytes:
+    return figures.content(draw(), kind)
+
+
+def _refuse_to_overwrite(path: pathlib.Path, files: Iterable[str]) -> None:
+    if (path / REPORT).is_file() and page.GENERATOR.encode() in (path / REPORT).read_bytes()[:5000]:
+        return
+    for name in files:
+        if (path / name).exists():
+            raise ValueError(f"{path / name} was not written by FedLoom and is kept; move it, or take a new directory.")

@@ -14,7 +14,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from fedloom.experiments.study import Study
 from fedloom.hyperparameters import nearest
 from fedloom.report import tables
-from fedloom.report.series import AXES, AXIS_LABELS, BANDWIDTH, by_name, by_task, metrics, series, styles
+from fedloom.report.series import AXES, AXIS_LABELS, BANDWIDTH, COLOURS, DASHES, MOST, by_name, by_task, metrics, series
 
 DASHED = {"solid": "-", "dash": "--", "dot": ":"}
 ANNOTATED = 100  # cells, above which a heat map has no numbers in them
@@ -34,6 +34,14 @@ def content(figure: Figure, kind: str) -> bytes:
         metadata = {"Date": None} if kind == "svg" else None
         figure.savefig(file, format=kind, dpi=160, bbox_inches="tight", facecolor="white", metadata=metadata)
     return file.getvalue()
+
+
+def styles(study: Study) -> dict[str, tuple[str, str]]:
+    """Colour and dash of each method, the same in every picture of the study. The best differ, if there are many."""
+    names = list(by_name(study.results))
+    if len(names) > MOST:
+        names = list(dict.fromkeys(row.name for row in tables.rows(study)))
+    return {n: (COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % len(DASHES)]) for i, n in enumerate(names)}
 
 
 def curves(
@@ -69,13 +77,13 @@ def curves(
     scale = 1 / (bandwidth * 1e6) if x == "time" else 1.0
     order = [row.name for row in tables.rows(study) if row.task == task]
     looks, seeds, limits = styles(study), by_name(tasks[task]), []
-    for name in order:
+    for name in order[:MOST]:
         found = series(name, seeds[name])
         if metric not in found.metrics:
             continue
         band, at = found.metrics[metric], found.axes[x] * scale
         colour, dash = looks[name]
-        axes.plot(at, band.mean, color=colour, linestyle=DASHED[dash], linewidth=1.8, label=name)
+        axes.plot(at, band.mean, color=colour, linestyle=DASHED[dash], linewidth=1.8, label=_words(name))
         if found.seeds > 1:
             axes.fill_between(at, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
         for mark in found.diverged:
@@ -93,8 +101,9 @@ def curves(
         room = 0.05 * (max(limits) - min(limits)) or 1.0
         axes.set_ylim(min(limits) - room, max(limits) + room)
     axes.set_xlabel(AXIS_LABELS[x].format(bandwidth=bandwidth))
-    axes.set_ylabel(metric)
-    axes.set_title(task, loc="left", fontsize=11)
+    axes.set_ylabel(_words(metric))
+    some = f" (the first {MOST} of {len(order)} in the table)" if len(order) > MOST else ""
+    axes.set_title(_words(task) + some, loc="left", fontsize=11)
     if x == "bytes":
         axes.xaxis.set_major_formatter(EngFormatter("B"))
     axes.grid(color="#e5e5e5", linewidth=0.8)
@@ -102,6 +111,11 @@ def curves(
     if axes.lines:
         figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     return figure
+
+
+def _words(words: str) -> str:
+    """Matplotlib reads mathematics between dollars, and leaves labels that begin with a low line out of legends."""
+    return words.replace("$", r"\$") if not words.startswith("_") else " " + words.replace("$", r"\$")
 
 
 def _grid(xs: Sequence[float], ys: Sequence[float], values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -161,8 +175,8 @@ def heat_map(
     y_ticks, y_words = _ticks(y, y_label)
     axes.set_xticks(range(len(x)), x_ticks)
     axes.set_yticks(range(len(y)), y_ticks)
-    axes.set(xlabel=x_words, ylabel=y_words)
-    axes.set_title(title, loc="left", fontsize=11)
+    axes.set(xlabel=_words(x_words), ylabel=_words(y_words))
+    axes.set_title(_words(title), loc="left", fontsize=11)
     return figure
 
 
@@ -180,8 +194,17 @@ def heat_map_plotly(
     x, y, z = _grid(xs, ys, values)
     x_ticks, x_words = _ticks(x, x_label)
     y_ticks, y_words = _ticks(y, y_label)
-    words = [["diverged" if np.isnan(v) else f"{v:.4g}" for v in row] for row in z]
-    shown = [["×" if np.isnan(v) else f"{v:.3g}" for v in row] for row in z] if z.size <= ANNOTATED else None
+    lost = {
+        "type": "heatmap",
+        "z": [[1 if np.isnan(v) else None for v in row] for row in z],
+        "text": [["\N{MULTIPLICATION SIGN}" if np.isnan(v) else "" for v in row] for row in z],
+        "texttemplate": "%{text}",
+        "hovertemplate": "diverged<extra></extra>",
+        "colorscale": [[0, "#9a9a9a"], [1, "#9a9a9a"]],
+        "showscale": False,
+        "xgap": 1,
+        "ygap": 1,
+    }
     best, shapes = _best(z, larger_is_better), []
     if best is not None:
         i, j = best
@@ -190,21 +213,19 @@ def heat_map_plotly(
     trace = {
         "type": "heatmap",
         "z": [[None if np.isnan(v) else float(v) for v in row] for row in z],
-        "customdata": [
-            [[f"{a:g}", f"{b:g}", words[i][j]] for j, a in enumerate(x)] for i, b in enumerate(y)
-        ],
+        "customdata": [[[f"{a:g}", f"{b:g}"] for a in x] for b in y],
         "hovertemplate": f"{_safe(x_label)} %{{customdata[0]}}<br>{_safe(y_label)} %{{customdata[1]}}<br>"
-        "<b>%{customdata[2]}</b><extra></extra>",
-        "hoverongaps": True,
+        "<b>%{z:.4~g}</b><extra></extra>",
+        "hoverongaps": False,
         "colorscale": "Viridis",
         "reversescale": not larger_is_better,
         "xgap": 1,
         "ygap": 1,
     }
-    if shown is not None:
-        trace |= {"text": shown, "texttemplate": "%{text}"}
+    if z.size <= ANNOTATED:
+        trace |= {"text": [[f"{v:.3g}" for v in row] for row in z], "texttemplate": "%{text}"}
     return {
-        "data": [trace],
+        "data": [trace, lost],
         "layout": {
             "title": {"text": _safe(title), "x": 0, "xanchor": "left"},
             "height": 180 + 46 * len(y),
@@ -226,13 +247,16 @@ def split_picture(about: Mapping[str, Any]) -> Figure:
         raise ValueError("The task has no examples to draw the split of.")
     sizes, labels = np.asarray(about["sizes"]), about.get("labels")
     figure = Picture(figsize=(7.2, 2.2 if labels is None else 4.2), layout="constrained")
-    panels = figure.subplots(1 if labels is None else 2, 1, sharex=True, squeeze=False, height_ratios=None if labels is None else (1, 2.4))  # fmt: skip
+    ratios = (1.0,) if labels is None else (1.0, 2.4)
+    panels = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)
     bars = panels[0, 0]
-    bars.bar(np.arange(len(sizes)), sizes, width=0.85, color=DATA_COLOUR)
+    bars.bar(np.arange(len(sizes)), sizes, width=0.85, color=COLOURS[0])
     bars.set_ylabel("examples")
     bars.spines[["top", "right"]].set_visible(False)
-    left_out = about["clients"] - len(sizes)
-    bars.set_title(f"{about['task']}: " + (f"the first {len(sizes)} of {about['clients']:,} clients" if left_out else f"{len(sizes)} clients"), loc="left", fontsize=11)  # fmt: skip
+    clients = f"{len(sizes)} clients"
+    if about["clients"] > len(sizes):
+        clients = f"the first {len(sizes)} of {about['clients']:,} clients"
+    bars.set_title(_words(f"{about['task']}: {clients}"), loc="left", fontsize=11)
     if labels is not None:
         map_ = panels[1, 0]
         image = map_.imshow(np.asarray(labels).T, aspect="auto", origin="lower", cmap="Blues", interpolation="nearest")
@@ -242,6 +266,3 @@ def split_picture(about: Mapping[str, Any]) -> Figure:
     panels[-1, 0].set_xlabel("client")
     panels[-1, 0].xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
-
-
-DATA_COLOUR = "#0072B2"

@@ -1,6 +1,7 @@
 """The split as a picture for a terminal: a row for each client, a shaded column for each label, a bar for its size."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,17 +12,18 @@ BOUNDS = (0.0, 0.1, 0.25, 0.5)  # a share above the i-th of these has shade i + 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def split_text(labels: Sequence[Sequence[int]] | None, sizes: Sequence[int], width: int = 80) -> str:
+def split_text(about: Mapping[str, Any], width: int = 80) -> str:
     """Draw a split.
 
     Args:
-        labels: for each client how many examples it has of each label; None if there are no labels.
-        sizes: examples of each client.
+        about: a result's `about`: "sizes" has the examples of each client, "labels", if it is there, how many of them
+            have each label, and "clients" the number of all clients.
         width: columns of the terminal.
     """
-    drawn = min(len(sizes), ROWS if labels is None else min(ROWS, len(labels)))
-    if drawn == 0:
-        raise ValueError("sizes: there is no client to draw.")
+    if not about.get("sizes"):
+        raise ValueError("The task has no examples to draw the split of.")
+    sizes, labels = about["sizes"], about.get("labels")
+    drawn = min(len(sizes), ROWS)
     number = max(len("client"), len(str(drawn - 1)))
     size = max(len("examples"), len(str(max(sizes))))
     bar = max(4, min(BAR, width - number - size - 4 - (0 if labels is None else 12)))
@@ -39,8 +41,8 @@ def split_text(labels: Sequence[Sequence[int]] | None, sizes: Sequence[int], wid
     for k in range(drawn):
         line = f"{k:>{number}}  {cells[k]:{indent}}{gap}{sizes[k]:>{size}}  {_bar(sizes[k] / longest, bar)}"
         lines.append(line.rstrip())
-    if len(sizes) > drawn:
-        lines.append(f"... and {len(sizes) - drawn:,} more clients")
+    if about["clients"] > drawn:
+        lines.append(f"... and {about['clients'] - drawn:,} more clients")
     return "\n".join(lines) + "\n"
 
 

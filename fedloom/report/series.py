@@ -1,4 +1,4 @@
-"""What the curves of a report show: the seeds of each method brought together, the same for the page and the figures."""
+"""What curves show: the seeds of each method brought together, the same for the page and the figures."""
 
 import dataclasses
 import re
@@ -29,6 +29,7 @@ BANDWIDTH = 20.0  # MB/s
 # Okabe and Ito's colours, without black and yellow, which one of the two backgrounds swallows.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8A8A8A")
 DASHES = ("solid", "dash", "dot")  # the next seven methods are dashed, the next ones dotted
+MOST = len(COLOURS) * len(DASHES)  # curves that can be told apart
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,12 +73,6 @@ def metrics(results: Iterable[Result]) -> dict[str, bool]:
     return {metric: result.larger_is_better(metric) for result in results for metric in result.metrics}
 
 
-def styles(study: Study) -> dict[str, tuple[str, str]]:
-    """Colour and dash of each method, the same in every picture of the study."""
-    names = list(by_name(study.results))
-    return {n: (COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % len(DASHES)]) for i, n in enumerate(names)}
-
-
 def series(name: str, results: Sequence[Result]) -> Series:
     """Bring the seeds of a method together.
 
@@ -100,7 +95,8 @@ def series(name: str, results: Sequence[Result]) -> Series:
     bands = {}
     for metric in shared:
         values = gathered(columns[metric])
-        bands[metric] = Band(*(np.array([f(v) for v in values]) for f in (np.mean, np.min, np.max)))
+        with np.errstate(invalid="ignore"):  # the mean of inf and -inf
+            bands[metric] = Band(*(np.array([f(v) for v in values]) for f in (np.mean, np.min, np.max)))
     marks = [
         {axis: float(columns[key][i][-1]) for axis, key in AXES.items()} | {m: float(columns[m][i][-1]) for m in shared}
         for i, result in enumerate(begun)

@@ -58,16 +58,16 @@ class Row:
 
 
 def target(study: Study, task: str) -> Target:
-    """What is to be reached on a task: the study's target if the task has its metric, else a share of the best."""
+    """What is to be reached on a task: the study's target, or the task's own, or a share of the best."""
     results = by_task(study)[task]
-    known = metrics(results)
-    if study.target is not None:
-        metric, value = study.target
-        everywhere = metrics(study.results)
-        if everywhere and metric not in everywhere:
-            raise ValueError(f"target: there is no metric {metric!r}.{nearest(metric, everywhere)}")
-        if metric in known:
-            return Target(metric, value, known[metric], "given")
+    known, everywhere = metrics(results), metrics(study.results)
+    own = next((r.about["target"] for r in results if r.about.get("target")), None)
+    if study.target is not None and everywhere and study.target[0] not in everywhere:
+        raise ValueError(f"target: there is no metric {study.target[0]!r}.{nearest(study.target[0], everywhere)}")
+    goal = study.target if study.target is not None and study.target[0] in known else own
+    if goal is not None and goal[0] in known:
+        rule = "the task's own" if own is not None and tuple(goal) == tuple(own) else "given"
+        return Target(goal[0], goal[1], known[goal[0]], rule)
     scores = [metric for metric, larger in known.items() if larger and metric.startswith("test ")]
     if scores:
         best = max(_finals(results, scores[0]), default=math.nan)
@@ -112,7 +112,7 @@ def _row(task: str, name: str, seeds: Sequence[Result], goal: Target) -> Row:
         models=_mean([r.column("models")[i] for r, i in reached]),
         bytes=_mean([r.column("bytes")[i] for r, i in reached]),
         final=_mean(ends),
-        spread=float(np.std(ends, ddof=1)) if len(ends) > 1 else None,
+        spread=_spread(ends),
         seconds=_mean([r.seconds for r in seeds if r.rows]),
         diverged=tuple(r.rows[-1]["round"] for r in seeds if r.diverged is not None),
         unfinished=sum(not r.finished for r in seeds),
@@ -134,7 +134,13 @@ def _finals(results: Sequence[Result], metric: str) -> list[float]:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
+    with np.errstate(invalid="ignore"):  # of inf and -inf
+        return float(np.mean(values)) if values else None
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    with np.errstate(invalid="ignore"):
+        return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 def number(value: float | None, like: float | None = None) -> str:
@@ -199,16 +205,18 @@ def text(study: Study) -> str:
         table.insert(1, ["-" * width for width in widths])
         lines += ["", f"{task}: target {goal} ({goal.rule})", ""]
         for line in table:
-            padded = [c.ljust(w) if i in (0, 4) else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
+            padded = [
+                c.ljust(w) if i in (0, 4) else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
+            ]
             lines.append("  ".join(padded).rstrip())
     return "\n".join([*lines, "", *FOOTNOTE]).lstrip("\n") + "\n"
 
 
 def plain(study: Study) -> list[dict[str, Any]]:
     """The rows as plain data, with their target. What is not a number in JSON, as nan, is None."""
-    found = []
+    found, goals = [], {task: target(study, task) for task in by_task(study)}
     for row in rows(study):
-        goal = target(study, row.task)
+        goal = goals[row.task]
         facts = {"task": row.task, "name": row.name, "metric": goal.metric, "target": goal.value, "rule": goal.rule}
         facts |= {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(row).items()}
         found.append({k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in facts.items()})

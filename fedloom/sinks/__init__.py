@@ -6,6 +6,7 @@ fails later is a warning, and the run goes on without it.
 
 import functools
 import importlib
+import importlib.util
 import pathlib
 import warnings
 from collections.abc import Mapping
@@ -84,12 +85,11 @@ def sink(name: str) -> OpenSink:
     """The sink of that name, for `run_all(..., sinks=[...])`, after a check that it can be used."""
     if name not in SINKS:
         raise ValueError(f"There is no sink {name!r}.{nearest(name, SINKS)}")
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:  # a folder of that name is not the library
+        raise ValueError(f"The sink {name!r} needs an extra: pip install 'fedloom[{name}]'.")
     try:
-        module = importlib.import_module(f"{__name__}.{name}")
-    except ImportError as error:
-        raise ValueError(f"The sink {name!r} needs an extra: pip install 'fedloom[{name}]'.") from error
-    try:
-        module.prepare()
+        importlib.import_module(f"{__name__}.{name}").prepare()
     except Exception as error:  # whatever a library raises
         raise ValueError(f"The sink {name!r} cannot be used: {error}") from error
     return SINKS[name]

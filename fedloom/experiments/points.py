@@ -1,0 +1,165 @@
+"""The points of a sweep: values of some fields of an experiment, as a grid or at random, each with its experiment."""
+
+import dataclasses
+import itertools
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedloom.experiments.experiment import Experiment, changed
+from fedloom.experiments.presets import preset
+from fedloom.experiments.run import default_name
+from fedloom.hyperparameters import brief
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Numbers between two positive ones, for random search: logarithms are uniform. Whole if both ends are whole."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (self.low, self.high))
+        if not (numbers and 0 < self.low < self.high < math.inf):
+            raise ValueError(f"A range goes from a positive number to a larger one, as in 0.001..1; got {self}.")
+
+    def __str__(self) -> str:
+        return f"{self.low}..{self.high}"
+
+    def draw(self, rng: np.random.Generator) -> float:
+        if isinstance(self.low, int) and isinstance(self.high, int):  # every whole number owns what is rounded to it
+            value: float = round(math.exp(rng.uniform(math.log(self.low - 0.5), math.log(self.high + 0.5))))
+        else:
+            value = float(f"{math.exp(rng.uniform(math.log(self.low), math.log(self.high))):.4g}")
+        return min(max(value, self.low), self.high)
+
+
+Values = Sequence[Any] | Range
+
+
+def over(texts: Sequence[str], preset_name: str | None, base: Experiment) -> dict[str, Values]:
+    """What a command line asks for: the fields of a preset, and those given as "solver.lr=0.01,0.1"."""
+    found: dict[str, Values] = {} if preset_name is None else dict(preset(preset_name, base))
+    return found | dict(parse_over(text) for text in texts)
+
+
+def parse_over(text: str) -> tuple[str, Values]:
+    """A field and its values: "solver.lr=0.01,0.1", "algorithm=fedavg,fedprox", or the range "solver.lr=0.001..1"."""
+    field, equals, values = (part.strip() for part in text.partition("="))
+    if not (field and equals and values):
+        raise ValueError(f"over: write FIELD=VALUE,VALUE or FIELD=LOW..HIGH, as in solver.lr=0.01,0.1; got {text!r}.")
+    if ends := re.fullmatch(r"(.*\S)\s*\.\.\s*(\S.*)", values):
+        return field, Range(*(_value(end) for end in ends.groups()))
+    try:
+        return field, tomllib.loads(f"x = [{values}]")["x"]
+    except tomllib.TOMLDecodeError:  # names need no quotes here
+        return field, [_value(piece.strip()) for piece in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def points_of(
+    base: Experiment, over: Mapping[str, Values], random: int | None
+) -> dict[str, tuple[dict[str, Any], Experiment]]:
+    """The values and the experiment of each point, by name. Seeds are not among the values."""
+    if not over:
+        raise ValueError("There is nothing to sweep: give fields and their values, as in solver.lr=0.01,0.1.")
+    if random is not None and (not isinstance(random, int) or isinstance(random, bool) or random < 1):
+        raise ValueError(f"random must be a whole number of points, 1 or more, got {random!r}.")
+    axes = {field: _axis(field, values, random) for field, values in over.items()}
+    axes.pop("seed", None)
+    points = {}
+    for point in _grid(axes) if random is None else _drawn(axes, random, base.seed):
+        name = ",".join(f"{field}={word}" for field, (word, _) in point.items()) or default_name(base)
+        chosen = {field: value for field, (_, value) in point.items()}
+        points[name] = (chosen, changed_as(name, base, chosen))
+    return points
+
+
+Axis = dict[str, Any] | Range  # values by how they are written
+Choice = dict[str, tuple[str, Any]]  # by field: how the value is written, and the value
+
+
+def _axis(field: str, values: Values, random: int | None) -> Axis:
+    if isinstance(values, Range):
+        if field == "seed":
+            raise ValueError("seed must have a list of values, not a range.")
+        if random is None:
+            raise ValueError(
+                f"{field} is the range {values}, from which only a random search draws: say how many points, as in "
+                "random=20, or list values."
+            )
+        return values
+    if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+        raise ValueError(f"{field} must have a list of values, got {values!r:.100}.")
+    if len(values) == 0:
+        raise ValueError(f"{field} has no values: its list is empty.")
+    return _words(field, [value.item() if isinstance(value, np.generic) else value for value in values])
+
+
+def _grid(axes: Mapping[str, Axis]) -> list[Choice]:
+    listed = [list(axis.items()) for axis in axes.values() if not isinstance(axis, Range)]
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*listed)]
+
+
+def _drawn(axes: Mapping[str, Axis], n: int, seed: int) -> list[Choice]:
+    """n distinct points; the first of them do not depend on n."""
+    rng = np.random.default_rng(seed)
+    found: dict[tuple[str, ...], Choice] = {}
+    for _ in range(1000 + 100 * n):
+        point: Choice = {}
+        for field, axis in axes.items():
+            if isinstance(axis, Range):
+                value = axis.draw(rng)
+                point[field] = (str(value), value)
+            else:
+                listed = list(axis.items())
+                point[field] = listed[rng.integers(len(listed))]
+        found.setdefault(tuple(word for word, _ in point.values()), point)
+        if len(found) == n:
+            return list(found.values())
+    raise ValueError(
+        f"random is {n}, but there are only {len(found)} distinct points: ask for fewer, or give more values."
+    )
+
+
+def _words(field: str, values: list[Any]) -> dict[str, Any]:
+    """Values by how names and tables write them: short, unless two would then look alike."""
+    for written in (short, repr):
+        found = {written(value): value for value in values}
+        if len(found) == len(values):
+            return found
+    twice = next(v for i, v in enumerate(values) if repr(v) in map(repr, values[:i]))
+    raise ValueError(f"{field} has {short(twice)} twice.")
+
+
+def short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inner = ",".join(f"{k}={short(v)}" for k, v in value.items() if k != "name")
+        return f"{value.get('name', '')}({inner})"
+    return value if isinstance(value, str) else f"{value:.4g}" if isinstance(value, float) else brief(value)
+
+
+def plain(value: Any) -> Any:
+    """What JSON has; other values as they are written."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if value is None or isinstance(value, bool | int | float | str) else short(value)
+
+
+def changed_as(name: str, base: Experiment, values: Mapping[str, Any]) -> Experiment:
+    """The experiment of the point `name`. A whole part, such as the algorithm, is put in before fields of it."""
+    ordered = dict(sorted(values.items(), key=lambda item: item[0].count(".")))
+    try:
+        return changed(base, ordered)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error

@@ -1,0 +1,192 @@
+"""A sweep: one experiment with several values of some of its fields, as a grid or at random, and which is best."""
+
+import dataclasses
+import math
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedloom.experiments.about import about
+from fedloom.experiments.experiment import Experiment
+from fedloom.experiments.points import Range, Values, changed_as, plain, points_of, short
+from fedloom.experiments.points import over as over
+from fedloom.experiments.points import parse_over as parse_over
+from fedloom.experiments.presets import PRESETS as PRESETS
+from fedloom.experiments.result import Result
+from fedloom.experiments.side_by_side import alike, run_side_by_side
+from fedloom.experiments.study import Progress, Study, plan_study, read_study
+from fedloom.hyperparameters import nearest
+
+
+@dataclasses.dataclass(frozen=True)
+class Select:
+    """What makes a point good: the mean of a metric over the evaluated ones of the last rounds.
+
+    By default the training loss over the last 100 rounds, FedOpt's rule. Theirs is the loss of the clients that took
+    part, ours is f(w) over all clients. Seeds are averaged.
+    """
+
+    metric: str = "train loss"
+    last: int = 100
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.last, int) or isinstance(self.last, bool) or self.last < 1:
+            raise ValueError(f"select: last must be a whole number of rounds, 1 or more, got {self.last!r}.")
+
+    def __str__(self) -> str:
+        return f"{self.metric}, mean of the last {self.last} rounds"
+
+    def score(self, result: Result) -> float:
+        """nan for a run that diverged or has not finished."""
+        if not result.finished or result.diverged is not None:
+            return math.nan
+        since = max(0, result.experiment.rounds - self.last)
+        return float(np.mean([row[self.metric] for row in result.evaluated if row["round"] > since]))
+
+
+FEDOPT = Select()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Point:
+    """One choice of values: its runs, which differ in the seed, and its score."""
+
+    name: str
+    values: Mapping[str, Any]  # by field
+    results: Sequence[Result]
+    score: float  # nan if one of the runs diverged or has not finished
+
+    @property
+    def words(self) -> str:
+        """The score, or why there is none."""
+        if any(result.diverged is not None for result in self.results):
+            return "diverged"
+        return "unfinished" if math.isnan(self.score) else f"{self.score:.5g}"
+
+
+def sweep(
+    base: Experiment,
+    over: Mapping[str, Values],
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    random: int | None = None,
+    select: Select = FEDOPT,
+    progress: Progress | None = None,
+) -> Study:
+    """Run an experiment with several values of some fields.
+
+    Args:
+        base: the experiment that is varied.
+        over: for each field, by the names that `changed` takes, its values, or for random search a Range. Several
+            values of "seed" are repetitions of every point.
+        directory: a new directory with one for each run in it; None keeps everything in memory.
+        random: so many distinct points at random, which the experiment's seed determines; None runs the whole grid.
+        select: by what `ranking`, `best`, `sweep_table` and `heat_map` judge.
+        progress: what wants to know how it goes on.
+    """
+    points = points_of(base, over, random)
+    seeds = np.asarray(over.get("seed", [base.seed])).tolist()
+    runs = [(name, changed_as(name, e, {"seed": seed})) for name, (_, e) in points.items() for seed in seeds]
+    _check(runs, select)
+    facts = {
+        "kind": "sweep",
+        "over": {field: str(v) if isinstance(v, Range) else [plain(x) for x in v] for field, v in over.items()},
+        "random": random,
+        "select": dataclasses.asdict(select),
+        "points": {name: {field: plain(v) for field, v in values.items()} for name, (values, _) in points.items()},
+    }
+    task = base.base_task()
+    title = f"{task.name}: a sweep over {', '.join(over)}"
+    path = None if directory is None else pathlib.Path(directory)
+    places: Sequence[pathlib.Path | None] = [None] * len(runs)
+    if path is not None:
+        places = plan_study(runs, path, title=title, target=task.target, about=facts)
+    planned = [(name, e, place) for (name, e), place in zip(runs, places, strict=True)]
+    return Study(title, run_side_by_side(planned, progress), task.target, facts, path)
+
+
+def resume_sweep(directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Study:
+    """Run what is left of a sweep: points that were not finished begin again."""
+    study = _is_sweep(read_study(directory))
+    results = run_side_by_side([(r.name, r.experiment, r.directory) for r in study.results], progress)
+    return dataclasses.replace(study, results=results)
+
+
+def _check(runs: Sequence[tuple[str, Experiment]], select: Select) -> None:
+    """All that can be checked before anything is compiled; one of each structure stands for the others."""
+    for members in alike([e for _, e in runs]):
+        name, experiment = runs[members[0]]
+        try:
+            loaded = experiment.check()
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        known = about(loaded)["metrics"]
+        if select.metric not in known:
+            raise ValueError(f"select: there is no metric {select.metric!r}.{nearest(select.metric, known)}")
+
+
+# What came of it.
+
+
+def ranking(study: Study, select: Select | None = None) -> list[Point]:
+    """The points of a sweep, the best first; those without a score last."""
+    select = select or Select(**_is_sweep(study).about["select"])
+    points = []
+    for name, values in study.about["points"].items():
+        results = [result for result in study.results if result.name == name]
+        points.append(Point(name, values, results, float(np.mean([select.score(result) for result in results]))))
+    sign = -1 if _larger(study, select.metric) else 1
+    return sorted(points, key=lambda p: (math.isnan(p.score), sign * p.score if not math.isnan(p.score) else 0.0))
+
+
+def best(study: Study, select: Select | None = None) -> Point:
+    """The point with the best score."""
+    first = ranking(study, select)[0]
+    if math.isnan(first.score):
+        raise ValueError(f"No point of {study.title} has a score: all of them diverged or have not finished.")
+    return first
+
+
+def sweep_table(study: Study, select: Select | None = None) -> str:
+    """The points with their values and scores, the best first."""
+    select = select or Select(**_is_sweep(study).about["select"])
+    points = ranking(study, select)
+    fields = list(points[0].values)
+    lines = [[*fields, str(select)]]
+    lines += [[*(short(point.values[field]) for field in fields), point.words] for point in points]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    end = [] if math.isnan(points[0].score) else ["", f"best: {points[0].name}"]
+    return "\n".join(rows + end)
+
+
+def heat_map(study: Study, x: str, y: str, select: Select | None = None) -> tuple[list[Any], list[Any], np.ndarray]:
+    """The values of two fields, and for each pair [y, x] the best score over all other fields; nan if there is none."""
+    points = ranking(study, select)
+    for field in (x, y):
+        if field not in points[0].values:
+            raise ValueError(f"The sweep is not over {field!r}.{nearest(field, points[0].values)}")
+    xs, ys = (_sorted([point.values[field] for point in points]) for field in (x, y))
+    scores = np.full((len(ys), len(xs)), math.nan)
+    for point in reversed(points):  # the best last
+        scores[ys.index(point.values[y]), xs.index(point.values[x])] = point.score
+    return xs, ys, scores
+
+
+def _sorted(values: Sequence[Any]) -> list[Any]:
+    numbers = all(isinstance(v, int | float) for v in values)
+    return sorted(set(values)) if numbers else sorted(set(values), key=str)
+
+
+def _larger(study: Study, metric: str) -> bool:
+    """Is more of the metric better? Runs that have not begun do not know."""
+    return any(result.larger_is_better(metric) for result in study.results if metric in result.metrics)
+
+
+def _is_sweep(study: Study) -> Study:
+    if study.about.get("kind") != "sweep":
+        raise ValueError(f"{study.directory or study.title} is not a sweep.")
+    return study

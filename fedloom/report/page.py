@@ -1,0 +1,296 @@
+"""The report's page: one HTML file that opens offline, with its data, its style and Plotly's program inside.
+
+Everything that users wrote is escaped; the page's own rule for the browser (Content-Security-Policy) forbids all
+requests.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from plotly.offline import get_plotlyjs
+
+import fedloom
+from fedloom.experiments.experiment import Experiment
+from fedloom.experiments.result import Result
+from fedloom.experiments.study import Study
+from fedloom.hyperparameters import brief
+from fedloom.report import tables
+from fedloom.report.figures import styles
+from fedloom.report.series import AXES, AXIS_LABELS, BANDWIDTH, MOST, Series, by_name, by_task, metrics, series
+
+GENERATOR = '<meta name="generator" content="FedLoom'
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "form-action 'none'; base-uri 'none'"
+)
+LABELS = 60  # most frequent labels in the picture of a split
+
+# A heading, a fragment of HTML, and a figure as plain data for Plotly or None.
+Extra = tuple[str, str, Mapping[str, Any] | None]
+
+
+def page(study: Study, extra: Iterable[Extra] = ()) -> str:
+    """The page of a study. The fragments in `extra` are put in as they are: escape what comes from users."""
+    extra = list(extra)
+    tasks = by_task(study)
+    looks = styles(study)
+    found = tables.rows(study)
+    of = {task: [row for row in found if row.task == task] for task in tasks}
+    data = {
+        "tasks": [_task_data(study, task, results, of[task], looks) for task, results in tasks.items()],
+        "labels": {axis: words.replace("{bandwidth:g}", "{bandwidth}") for axis, words in AXIS_LABELS.items()},
+        "most": MOST,
+        "extra": [figure for _, _, figure in extra],
+    }
+    sections = [_section(i, study, task, tasks[task], of[task], looks) for i, task in enumerate(tasks)]
+    added = [
+        f"<section><h2>{escape(heading)}</h2>{fragment}"
+        + (f'<div class="plot" id="extra-{i}"></div></section>' if figure else "</section>")
+        for i, (heading, fragment, figure) in enumerate(extra)
+    ]
+    title = escape(study.title or "Comparison of federated methods")
+    style, program = (resources.files(__package__).joinpath(name).read_text() for name in ("page.css", "page.js"))
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+{GENERATOR} {fedloom.__version__}">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<header><h1>{title}</h1><p class="quiet">{_summary(study)}</p></header>
+<main>
+{"".join(sections)}
+{"".join(added)}
+<section><h2>Configurations</h2>
+<p class="quiet">A file with one of these is run again by <code>fedloom run FILE</code>.</p>
+{"".join(_configurations(tasks))}</section>
+<section><h2>Machine and versions</h2>{"".join(_machines(study.results))}</section>
+</main>
+<footer>Written by FedLoom {fedloom.__version__}. This file is complete: it loads nothing.</footer>
+<script type="application/json" id="data">{to_json(data)}</script>
+<script>{get_plotlyjs()}</script>
+<script>
+{program}</script>
+</body>
+</html>
+"""
+
+
+def to_json(data: Any) -> str:
+    """JSON for a script element: what is not a number is null, and nothing can close the element."""
+    return json.dumps(_numbers(data), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _numbers(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {str(key): _numbers(value) for key, value in data.items()}
+    if isinstance(data, np.ndarray):
+        return _numbers(data.tolist())
+    if isinstance(data, list | tuple):
+        return [_numbers(value) for value in data]
+    if isinstance(data, float | np.floating):
+        return float(data) if math.isfinite(data) else None
+    return int(data) if isinstance(data, np.integer) else data
+
+
+def _task_data(
+    study: Study, task: str, results: Sequence[Result], rows: Sequence[tables.Row], looks: Mapping[str, tuple[str, str]]
+) -> dict[str, Any]:
+    goal = tables.target(study, task)
+    seeds = by_name(results)
+    drawn = [series(row.name, seeds[row.name]) for row in rows]  # the best first
+    about = _about(results)
+    return {
+        "task": task,
+        "target": {"metric": goal.metric, "value": goal.value},
+        "styles": {row.name: looks[row.name] for row in rows},
+        "series": [_series_data(one) for one in drawn if one.seeds],
+        "split": _split_data(about) if "sizes" in about else None,
+    }
+
+
+def _series_data(one: Series) -> dict[str, Any]:
+    bands = {m: {"mean": band.mean, "low": band.low, "high": band.high} for m, band in one.metrics.items()}
+    return {"name": one.name, "seeds": one.seeds, "axes": one.axes, "metrics": bands, "diverged": one.diverged}
+
+
+def _split_data(about: Mapping[str, Any]) -> dict[str, Any]:
+    if "labels" not in about:
+        return {"sizes": about["sizes"], "labels": None, "names": None}
+    counts = np.asarray(about["labels"]).T
+    kept = np.sort(np.argsort(-counts.sum(1), kind="stable")[:LABELS])
+    return {"sizes": about["sizes"], "labels": counts[kept], "names": kept}
+
+
+def _about(results: Sequence[Result]) -> Mapping[str, Any]:
+    """What the first result that was begun says of the task."""
+    return next((r.about for r in results if "clients" in r.about), {})
+
+
+def _summary(study: Study) -> str:
+    names, runs = len(by_name(study.results)), len(study.results)
+    words = [f"{names} method{'s' * (names != 1)}", f"{runs} run{'s' * (runs != 1)}"]
+    for what, count in (
+        ("diverged", sum(r.diverged is not None for r in study.results)),
+        ("unfinished", sum(not r.finished for r in study.results)),
+    ):
+        if count:
+            words.append(f'<span class="note">{count} {what}</span>')
+    return " · ".join(words)
+
+
+def _section(
+    i: int,
+    study: Study,
+    task: str,
+    results: Sequence[Result],
+    rows: Sequence[tables.Row],
+    looks: Mapping[str, tuple[str, str]],
+) -> str:
+    goal, about = tables.target(study, task), _about(results)
+    parts = [
+        f'<section id="task-{i}"><h2>{escape(task)}</h2><p class="quiet">{escape(str(about.get("words", "")))}</p>'
+    ]
+    if about:
+        summary = str(about.get("summary", f"{about['clients']:,} clients")).split("\n")[0]
+        parts.append(f'<p class="quiet">{escape(summary)}, {about["parameters"]:,} parameters</p>')
+    parts.append(f'<div class="cards">{"".join(_cards(rows, goal, looks))}</div>')
+    parts.append(_controls(list(metrics(results)), goal.metric) + '<div class="plot curves"></div>')
+    parts.append(
+        '<p class="quiet">Lines: mean over seeds; bands: least to largest of the seeds; a cross: a run diverged after '
+        "it. Click a name to hide it, double-click to see it alone."
+        + (
+            f" Of {len(rows)} methods the first {MOST} of the table are shown at first.</p>"
+            if len(rows) > MOST
+            else "</p>"
+        )
+    )
+    parts.append(f"<h3>Cost to reach {_signs(goal)} <span class='quiet'>({escape(goal.rule)})</span></h3>")
+    parts.append(_table(rows, goal, looks))
+    parts.append("".join(f'<p class="quiet">{escape(line.replace("+-", "±"))}</p>' for line in tables.FOOTNOTE))
+    if "sizes" in about:
+        parts.append(f'<h3>The split</h3>{_split_words(about)}<div class="plot split"></div>')
+    return "".join(parts) + "</section>\n"
+
+
+def _cards(rows: Sequence[tables.Row], goal: tables.Target, looks: Mapping[str, tuple[str, str]]) -> Iterable[str]:
+    """The answers in short. Cost is compared among methods of which every seed reaches the target."""
+    sure = [row for row in rows if row.reached == row.seeds and not row.diverged]
+    whole = [row for row in rows if row.final is not None and math.isfinite(row.final) and not row.diverged]
+    cards = []
+    if sure:
+        fast = min(sure, key=lambda row: row.rounds or 0)
+        cheap = min(sure, key=lambda row: row.bytes or 0)
+        cards.append(("Fewest rounds to the target", fast.name, f"{tables.cells(fast)[1]} rounds", looks[fast.name][0]))
+        cards.append(("Fewest bytes to the target", cheap.name, tables.cells(cheap)[3], looks[cheap.name][0]))
+    if whole:
+        best = (max if goal.larger_is_better else min)(whole, key=lambda row: row.final or 0)
+        cards.append((f"Best final {goal.metric}", best.name, tables.cells(best, "±")[4], looks[best.name][0]))
+    reached = f"{sum(row.reached > 0 for row in rows)} of {len(rows)} methods reach it"
+    yield _card("Target", _signs(goal), reached)
+    for what, who, much, colour in cards:
+        yield _card(what, f'<i style="background:{colour}"></i>{escape(who)}', much)
+
+
+def _signs(goal: tables.Target) -> str:
+    return escape(str(goal).replace(">=", "≥").replace("<=", "≤"))
+
+
+def _card(what: str, who: str, much: str) -> str:
+    return (
+        f'<div class="card"><div class="what">{escape(what)}</div><div class="who">{who}</div>'
+        f'<div class="much">{escape(much)}</div></div>'
+    )
+
+
+def _controls(names: Sequence[str], chosen: str) -> str:
+    options = "".join(f"<option{' selected' if n == chosen else ''}>{escape(n)}</option>" for n in names)
+    axes = "".join(
+        f'<option value="{axis}">{axis if axis != "time" else "time at a bandwidth"}</option>' for axis in AXES
+    )
+    return (
+        f'<div class="controls"><label>metric<select name="metric">{options}</select></label>'
+        f'<label>against<select name="x">{axes}</select></label>'
+        f'<label hidden>bandwidth, MB/s<input name="bandwidth" type="number" min="0" step="any" value="{BANDWIDTH:g}">'
+        '</label><label class="check"><input name="log" type="checkbox">logarithmic</label></div>'
+    )
+
+
+def _table(rows: Sequence[tables.Row], goal: tables.Target, looks: Mapping[str, tuple[str, str]]) -> str:
+    heads = "".join(f'<th><button type="button">{escape(head)}</button></th>' for head in tables.heads(goal.metric))
+    lines = []
+    for row in rows:
+        raw = [row.name, row.rounds, row.models, row.bytes, row.final, row.seconds, row.seeds]
+        colour, dash = looks[row.name]
+        css = {"solid": "solid", "dash": "dashed", "dot": "dotted"}[dash]
+        cells = []
+        for i, (words, value) in enumerate(zip(tables.cells(row, "±"), raw, strict=True)):
+            known = value is not None and not (isinstance(value, float) and math.isnan(value))
+            swatch = f'<i style="border-top:3px {css} {colour}"></i>' if i == 0 else ""
+            kind = "" if known else ' class="never"'
+            if i == 4 and tables.notes(row):
+                kind = ' class="note"'
+            cells.append(f'<td{kind} data-value="{escape(str(value)) if known else ""}">{swatch}{escape(words)}</td>')
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return (
+        f'<div class="scroll"><table class="sortable"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _split_words(about: Mapping[str, Any]) -> str:
+    words = []
+    if about["clients"] > len(about["sizes"]):
+        words.append(f"Drawn are the first {len(about['sizes'])} of {about['clients']:,} clients.")
+    classes = len(about["labels"][0]) if "labels" in about else 0
+    if classes > LABELS:
+        words.append(f"Drawn are the {LABELS} most frequent of {classes:,} labels.")
+    return f'<p class="quiet">{" ".join(words)}</p>' if words else ""
+
+
+def _configurations(tasks: Mapping[str, Sequence[Result]]) -> Iterable[str]:
+    for task, results in tasks.items():
+        for name, seeds in by_name(results).items():
+            texts: dict[str, list[Result]] = {}  # by all that is not the seed
+            for result in seeds:
+                texts.setdefault(_config(result.experiment, seed=False), []).append(result)
+            for same in texts.values():
+                numbers = ", ".join(str(r.experiment.seed) for r in same)
+                which = f"{task}, " if len(tasks) > 1 else ""
+                yield (
+                    f'<details><summary>{escape(name)} <span class="quiet">{escape(which)}seed{"s" * (len(same) > 1)} '
+                    f'{numbers}</span></summary><div><button type="button" class="copy">copy</button>'
+                    f"<pre>{escape(_config(same[0].experiment))}</pre></div></details>"
+                )
+
+
+def _config(experiment: Experiment, seed: bool = True) -> str:
+    """The experiment's TOML; a method that is not registered has none and is described."""
+    try:
+        text = experiment.to_toml()
+    except ValueError:
+        text = "\n".join(f"# {key} = {brief(value)}" for key, value in vars(experiment).items()) + "\n"
+    return text if seed else "\n".join(line for line in text.split("\n") if not line.lstrip("# ").startswith("seed ="))
+
+
+def _machines(results: Sequence[Result]) -> Iterable[str]:
+    """Every machine and set of versions once, with the methods that ran there if there are several."""
+    places: dict[str, tuple[Mapping[str, Any], dict[str, None]]] = {}
+    for result in results:
+        found = {**result.about.get("machine", {}), **result.about.get("versions", {})}
+        if found:
+            places.setdefault(json.dumps(found), (found, {}))[1][result.name] = None
+    for facts, names in places.values():
+        who = f'<p class="quiet">{escape(", ".join(names))}</p>' if len(places) > 1 else ""
+        pairs = "".join(f"<dt>{escape(str(k))}</dt><dd>{escape(str(v))}</dd>" for k, v in facts.items())
+        yield f"{who}<dl>{pairs}</dl>"

@@ -1,0 +1,91 @@
+"""The papers' experiments by name: what they report, what they claim, and whether it holds in our runs."""
+
+import os
+import textwrap
+from collections.abc import Sequence
+
+from fedloom.experiments.study import OpenSink, Progress, Study, run_all
+from fedloom.hyperparameters import nearest
+from fedloom.reproductions import feddane, feddr, feddyn, fedopt, linear_speedup
+from fedloom.reproductions.reproduction import Reproduction as Reproduction
+from fedloom.reproductions.reproduction import Row as Row
+
+REPRODUCTIONS: dict[str, Reproduction] = {
+    r.name: r for part in (feddane, feddr, feddyn, linear_speedup, fedopt) for r in part.REPRODUCTIONS
+}
+
+
+def find(name: str) -> Reproduction:
+    if name not in REPRODUCTIONS:  # also if it is no name at all
+        raise ValueError(f"There is no experiment {name!r} to reproduce.{nearest(str(name), REPRODUCTIONS)}")
+    return REPRODUCTIONS[name]
+
+
+def reproduce(
+    name: str,
+    *,
+    seeds: Sequence[int] | None = None,
+    rounds: int | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    sinks: Sequence[OpenSink] = (),
+) -> Study:
+    """Run an experiment of a paper; `text` of the study says what came out.
+
+    Args:
+        name: one of REPRODUCTIONS.
+        seeds: one run of each method for each seed; the reproduction's own if None.
+        rounds: of the longest run, others in proportion; shorter runs check the claims too early.
+        directory: a new directory for the runs; None keeps everything in memory.
+        progress: what to tell how it goes on.
+        sinks: where rows go besides the logs.
+    """
+    found = find(name)
+    return run_all(
+        found.runs(seeds, rounds),
+        directory,
+        title=f"{name}: {found.about}",
+        target=found.target,
+        about={"kind": "reproduction", "name": name},
+        progress=progress,
+        sinks=sinks,
+    )
+
+
+def of_study(study: Study) -> Reproduction:
+    if study.about.get("kind") != "reproduction":
+        raise ValueError(f"The study {study.title!r} is not one that `fedloom reproduce` made.")
+    return find(study.about["name"])
+
+
+def outcome(study: Study) -> list[Row]:
+    """Our figures beside the paper's, then the paper's claims with their verdicts."""
+    return of_study(study).outcome(study)
+
+
+def text(study: Study) -> str:
+    """The outcome as tables, with what is not as in the paper."""
+    found, rows = of_study(study), outcome(study)
+    lines = [f"{found.name}: {found.about}", f"{found.paper}.", ""]
+    measures = list(dict.fromkeys(line.measure.words for line in found.lines))
+    lines += [*textwrap.wrap(f"Figures: {'; '.join(measures)}.", 110), ""]
+    figures = [row for row in rows if not row.verdict]
+    lines += _table(("setting", "method", "ours", "paper"), [row[:4] for row in figures])
+    claims = [row for row in rows if row.verdict]
+    if claims:
+        lines += ["", *_table(("verdict", "setting", "claim"), [(r.verdict, r.setting, r.paper) for r in claims])]
+    rounds = max((r.experiment.rounds for r in study.results), default=0)
+    notes = [found.notes] if found.notes else []
+    if rounds < found.rounds:
+        notes.insert(0, f"These runs have {rounds} rounds of {found.rounds}: the verdicts are not about whole runs.")
+    if notes:
+        lines += ["", *textwrap.wrap(" ".join(notes), 110)]
+    return "\n".join(lines)
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """Columns as wide as they need to be; one that is empty throughout is left out."""
+    kept = [i for i in range(len(head)) if any(row[i] for row in rows)]
+    cells = [[line[i] for i in kept] for line in (head, *rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(kept))]
+    return ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in cells]

@@ -1,0 +1,389 @@
+"""Reports: tables against numbers worked out by hand, pages and figures against the results they show."""
+
+import csv
+import dataclasses
+import html.parser
+import io
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+from fedloom import report
+from fedloom.experiments.experiment import experiment
+from fedloom.experiments.result import Result
+from fedloom.experiments.study import Study
+from fedloom.report import figures, page, series, tables
+
+MODEL = 1000  # bytes of the model
+METRICS = {"train loss": False, "test loss": False, "test accuracy": True}
+TASKS = {task: experiment(task, "fedavg", rounds=4) for task in ("digits", "synthetic-0-0")}
+
+
+def row(t, accuracy, loss=None, exchanges=1, clients=2, extra=1):
+    """Round t of a method in which `clients` take part and send `extra` models in each exchange."""
+    trips = t * exchanges * clients
+    counters = {"exchanges": t * exchanges, "messages": 2 * trips}
+    loss = 2.0 - accuracy if loss is None else loss
+    values = {"train loss": loss, "test loss": loss, "test accuracy": accuracy}
+    return {
+        "round": t, **values, **counters, "bytes down": trips * MODEL, "bytes up": trips * extra * MODEL, "gradients": 0
+    }  # fmt: skip
+
+
+def result(name, accuracies, seed=0, *, rounds=4, diverged=None, task="digits", seconds=1.0, every=1, **how):
+    rows = [row(every * i, a, **how) for i, a in enumerate(accuracies)]
+    if diverged is not None:
+        rows.append({"round": diverged, "diverged": "The training loss is inf."})
+    about = {
+        "task": task, "words": "words", "clients": 3, "parameters": MODEL // 4, "model bytes": MODEL,
+        "metrics": METRICS, "sizes": [3, 2, 1], "labels": [[3, 0], [1, 1], [0, 1]],
+        "versions": {"jax": "1"}, "machine": {"cores": 2},
+    }  # fmt: skip
+    made = dataclasses.replace(TASKS[task], rounds=rounds, seed=seed)
+    return Result(name, made, rows, about, seconds)
+
+
+def some():
+    return Study(
+        "A <title>",
+        [
+            result("slow", [0.1, 0.2, 0.3, 0.4, 0.5], extra=2),
+            result("all", [0.1, 0.5, 0.6, 0.7, 0.8], 0, seconds=1.0),
+            result("all", [0.1, 0.2, 0.4, 0.6, 0.7], 1, seconds=3.0),
+            result("half", [0.1, 0.6, 0.6, 0.6, 0.6], 0),
+            result("half", [0.1, 0.2, 0.2, 0.3, 0.4], 1),
+            result("lost", [0.1, 0.9], diverged=2),
+            result("never", [0.1, 0.1, 0.1, 0.1, 0.1]),
+            result("under way", [0.1, 0.2]),
+        ],
+        target=("test accuracy", 0.5),
+    )
+
+
+def by_name(study):
+    return {r.name: r for r in tables.rows(study)}
+
+
+def test_costs_are_those_of_the_first_round_at_the_target():
+    rows = by_name(some())
+    assert (rows["all"].reached, rows["all"].rounds) == (2, (1 + 3) / 2)  # equality reaches: 0.5 in round 1, 0.6 in 3
+    assert rows["all"].models == (1 + 3) / 2
+    assert rows["all"].bytes == (1 * 4 * MODEL + 3 * 4 * MODEL) / 2  # two clients, down and up
+    assert rows["all"].seconds == 2.0
+    assert (rows["slow"].rounds, rows["slow"].models) == (4, 8)  # two models in each round
+    assert rows["slow"].bytes == 4 * 2 * 3 * MODEL
+    assert rows["all"].final == pytest.approx(0.75)
+    assert rows["all"].spread == pytest.approx(math.sqrt(2) * 0.05)  # sample standard deviation of 0.8 and 0.7
+    assert (rows["slow"].spread, rows["slow"].final) == (None, 0.5)
+
+
+def test_exchanges_count_as_rounds_do_for_models_and_bytes():
+    (found,) = tables.rows(Study("", [result("two", [0.1, 0.2, 0.9], exchanges=2)], ("test accuracy", 0.9)))
+    assert (found.rounds, found.models, found.bytes) == (2, 4, 2 * 2 * 4 * MODEL)
+
+
+def test_what_is_not_reached_is_shown_as_such():
+    rows = by_name(some())
+    assert tables.cells(rows["never"])[1:4] == ["not reached", "-", "-"]
+    assert tables.cells(rows["half"])[1] == "1 (1 of 2)"
+    assert rows["half"].final == pytest.approx(0.5)
+    assert (rows["lost"].diverged, rows["lost"].final, rows["lost"].lost) == ((2,), None, True)
+    assert tables.cells(rows["lost"])[4] == "diverged (round 2)"
+    assert rows["under way"].unfinished == 1
+    assert tables.cells(rows["under way"])[1] == "not yet"
+    assert tables.cells(rows["under way"])[4] == "0.2000, unfinished"
+
+
+def test_the_order_is_reached_then_final_then_diverged():
+    assert [r.name for r in tables.rows(some())] == ["all", "slow", "half", "under way", "never", "lost"]
+
+
+def test_one_diverged_seed_of_two_is_left_out_of_the_final_value():
+    study = Study("", [result("a", [0.1] * 5, 0), result("a", [0.1, 0.4], 1, diverged=2)], ("test accuracy", 0.9))
+    (found,) = tables.rows(study)
+    assert (found.final, found.spread, found.lost) == (0.1, None, False)
+    assert tables.cells(found)[4] == "0.1000, 1 of 2 diverged (round 2)"
+
+
+def test_a_run_that_has_not_begun_has_a_row():
+    empty = Result("b", experiment("digits", "fedavg", rounds=4), [], {"metrics": {}})
+    (found,) = tables.rows(Study("", [empty]))
+    assert (found.reached, found.final, found.seconds, found.unfinished) == (0, None, None, 1)
+    assert "unfinished" in tables.text(Study("", [empty]))
+    assert "unfinished" in page.page(Study("", [empty]))
+
+
+def test_the_default_target_is_a_share_of_the_best():
+    study = dataclasses.replace(some(), target=None)
+    goal = tables.target(study, "digits")
+    assert (goal.metric, goal.value) == ("test accuracy", pytest.approx(0.98 * 0.75))
+    assert "98%" in tables.text(study)
+    losses = [dataclasses.replace(r, about={**r.about, "metrics": {"train loss": False}}) for r in study.results]
+    goal = tables.target(Study("", losses), "digits")
+    assert (goal.metric, goal.value) == ("train loss", pytest.approx(1.25 + 0.1 * (1.9 - 1.25)))
+    found = by_name(Study("", losses))["all"]
+    assert (found.reached, found.rounds) == (2, 3.5)  # 1.3 in rounds 3 and 4, where the target is 1.315
+
+
+def test_a_task_may_have_its_own_target():
+    own = [dataclasses.replace(r, about={**r.about, "target": ["test loss", 1.5]}) for r in some().results]
+    goal = tables.target(Study("", own), "digits")
+    assert (goal.metric, goal.value, goal.larger_is_better, goal.rule) == ("test loss", 1.5, False, "the task's own")
+    assert by_name(Study("", own))["all"].rounds == 2  # 2 - 0.5 in round 1, 2 - 0.6 in round 3 of the other
+    given = tables.target(Study("", own, ("test accuracy", 0.4)), "digits")
+    assert (given.metric, given.rule) == ("test accuracy", "given")
+
+
+def test_a_target_without_its_metric_is_refused():
+    with pytest.raises(ValueError, match="Did you mean 'test accuracy'"):
+        tables.rows(dataclasses.replace(some(), target=("test acuracy", 0.5)))
+
+
+def test_tasks_are_apart():
+    study = Study("", [result("a", [0.1, 0.9]), result("a", [0.1, 0.2], task="synthetic-0-0")], ("test accuracy", 0.5))
+    found = tables.rows(study)
+    assert [(r.task, r.seeds, r.reached) for r in found] == [("digits", 1, 1), ("synthetic-0-0", 1, 0)]
+    assert tables.latex(study).count(r"\begin{tabular}") == 2
+    assert [task["task"] for task in data_of(page.page(study))["tasks"]] == ["digits", "synthetic-0-0"]
+
+
+def test_csv_has_the_rows_in_full():
+    study = some()
+    read = list(csv.DictReader(io.StringIO(tables.csv(study))))
+    for line, r in zip(read, tables.rows(study), strict=True):
+        assert line["name"] == r.name
+        for field in ("rounds", "models", "bytes", "final", "spread", "seconds"):
+            assert (float(line[field]) if line[field] else None) == getattr(r, field)
+        assert (int(line["seeds"]), int(line["reached"])) == (r.seeds, r.reached)
+        assert tuple(int(t) for t in line["diverged"].split()) == r.diverged
+        assert float(line["target"]) == 0.5
+
+
+def test_json_and_nan():
+    study = Study("", [result("a", [0.1, math.nan, math.nan])], ("test accuracy", 0.5))
+    (plain,) = json.loads(json.dumps(tables.plain(study), allow_nan=False))
+    assert (plain["final"], plain["reached"], plain["name"]) == (None, 0, "a")
+    band = data_of(page.page(study))["tasks"][0]["series"][0]["metrics"]["test accuracy"]
+    assert band["mean"] == [0.1, None, None]
+
+
+def test_text_is_aligned():
+    lines = tables.text(some()).split("\n")
+    rule = next(i for i, line in enumerate(lines) if line.startswith("---"))
+    ends = [m.end() for m in re.finditer("-+", lines[rule])]
+    assert lines[rule - 1][: ends[1]].endswith("  rounds")
+    body = lines[rule + 1 : rule + 7]
+    assert [line[: ends[1]].split("  ")[-1].strip() for line in body][:2] == ["2", "4"]
+    assert all(line[ends[2] : ends[2] + 2] == "  " for line in body)
+    assert lines[0] == "A <title>"
+    assert any("test accuracy >= 0.5 (given)" in line for line in lines)
+
+
+def test_latex_is_escaped():
+    study = Study("50%", [result(r"a_b & 5% $x^2$ {~} \c #1", [0.1, 0.2])], ("test accuracy", 0.5))
+    lines = tables.latex(study).split("\n")
+    (body,) = [line for line in lines if line.startswith("a")]
+    assert body.startswith(
+        r"a\_b \& 5\% \$x\textasciicircum{}2\$ \{\textasciitilde{}\} \textbackslash{}c \#1 & not yet & "
+    )
+    assert body.count(" & ") == 6
+    assert body.endswith(r" \\")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (5_784_000, "5.78 MB"), (123_456_789_000, "123 GB")],
+)
+def test_bytes_in_words(value, words):
+    assert tables.byte_words(value) == words
+
+
+def test_a_series_is_the_mean_of_all_seeds_under_way():
+    seeds = [
+        result("a", [0.0, 0.1, 0.2, 0.3, 0.4], 0),
+        result("a", [0.2, 0.6, 0.8], 1, every=2),  # rounds 0, 2, 4
+        result("a", [0.4, 0.5, 0.7], 2, diverged=3),  # rounds 0, 1, 2
+    ]
+    found = series.series("a", seeds)
+    band = found.metrics["test accuracy"]
+    assert found.axes["rounds"].tolist() == [0, 2, 4]
+    np.testing.assert_allclose(band.mean, [0.2, 0.5, 0.6])
+    np.testing.assert_allclose(band.low, [0.0, 0.2, 0.4])
+    np.testing.assert_allclose(band.high, [0.4, 0.7, 0.8])
+    np.testing.assert_allclose(found.axes["time"], [0, 2 * 2 * MODEL, 4 * 2 * MODEL])  # one client, not two
+    (mark,) = found.diverged
+    assert (mark["rounds"], mark["test accuracy"]) == (2, 0.7)
+
+
+def data_of(text):
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(data)
+
+
+def test_the_page_has_the_numbers_of_the_results():
+    study = some()
+    (task,) = data_of(page.page(study))["tasks"]
+    assert [one["name"] for one in task["series"]] == [r.name for r in tables.rows(study)]
+    one = next(one for one in task["series"] if one["name"] == "slow")
+    assert one["metrics"]["test accuracy"]["mean"] == study.results[0].column("test accuracy").tolist()
+    for axis, column in series.AXES.items():
+        assert one["axes"][axis] == study.results[0].column(column).tolist()
+    assert task["target"] == {"metric": "test accuracy", "value": 0.5}
+    assert task["split"]["labels"] == [[3, 1, 0], [0, 1, 1]]  # labels by clients
+
+
+class Elements(html.parser.HTMLParser):
+    """What a browser sees: elements with attributes, and the text in them."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.words = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_hostile_names_are_only_text():
+    bad = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
+    study = Study(bad, [result(bad, [0.1, 0.2])])
+    plain = dataclasses.replace(study, title="t", results=[dataclasses.replace(study.results[0], name="n")])
+    seen, expected = Elements(), Elements()
+    seen.feed(page.page(study))
+    expected.feed(page.page(plain))
+    assert [tag for tag, _ in seen.tags] == [tag for tag, _ in expected.tags]
+    assert bad in seen.words
+    assert data_of(page.page(study))["tasks"][0]["series"][0]["name"] == bad
+
+
+def test_the_page_asks_for_nothing():
+    seen = Elements()
+    seen.feed(page.page(some()))
+    for _, attributes in seen.tags:
+        assert not {"src", "href", "srcset"} & attributes.keys()
+    policy = [a["content"] for _, a in seen.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy[0].startswith("default-src 'none'")
+
+
+def test_configurations_of_one_name_that_differ_are_all_shown():
+    first, second = result("a", [0.1], 0), result("a", [0.1], 1)
+    other = dataclasses.replace(second, experiment=dataclasses.replace(second.experiment, rounds=9))
+    assert page.page(Study("", [first, second])).count("<details>") == 1
+    assert page.page(Study("", [first, other])).count("<details>") == 2
+
+
+def test_write_makes_every_file_and_replaces_only_its_own(tmp_path):
+    study = some()
+    path = report.write(study, tmp_path / "new" / "folder", extra=[("Heading", "<p>fragment</p>", None)])
+    names = {p.name for p in path.parent.iterdir()}
+    pictures = {f"{n}.{k}" for n in ("curves-test-accuracy", "curves-train-loss", "split") for k in ("png", "svg")}
+    assert names == {"report.html", "table.csv", "table.tex"} | pictures
+    assert "<h2>Heading</h2><p>fragment</p>" in path.read_text()
+    before = {p.name: p.read_bytes() for p in path.parent.iterdir()}
+    report.write(study, path.parent, extra=[("Heading", "<p>fragment</p>", None)])
+    assert {p.name: p.read_bytes() for p in path.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["report.html", "table.csv", "split.png"])
+def test_what_a_user_made_is_kept(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ValueError, match=f"{name} was not written by FedLoom"):
+        report.write(some(), tmp_path)
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["mine"]
+
+
+def test_curves_draw_mean_band_target_and_cross():
+    (axes,) = figures.curves(some(), x="time", bandwidth=0.001).axes
+    lines = {line.get_label(): line for line in axes.lines}
+    np.testing.assert_allclose(lines["all"].get_ydata(), [0.1, 0.35, 0.5, 0.65, 0.75])
+    np.testing.assert_allclose(lines["all"].get_xdata(), 2 * np.arange(5))  # 2 kB in a round, at 1 kB/s
+    assert len(axes.collections) == 2  # bands of the two names with two seeds
+    crosses = [line for line in axes.lines if line.get_marker() == "x"]
+    assert [line.get_xdata().tolist() for line in crosses] == [[2.0]]
+    assert any(np.allclose(line.get_ydata(), 0.5) and len(line.get_ydata()) == 2 for line in axes.lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"metric": "test acc"}, "Did you mean 'test accuracy'"),
+        ({"x": "round"}, "Did you mean 'rounds'"),
+        ({"task": "digit"}, "Did you mean 'digits'"),
+        ({"bandwidth": 0}, "bandwidth must be a positive number"),
+    ],
+)
+def test_curves_refuse_what_is_not_there(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        figures.curves(some(), **arguments)
+
+
+def test_names_with_dollars_and_low_lines_are_drawn():
+    figure = figures.curves(Study("", [result("_a $x^$", [0.1, 0.2])]))
+    assert figures.content(figure, "png").startswith(b"\x89PNG")
+    assert "_a $x^$" in figures.content(figure, "svg").decode()
+
+
+def test_a_heat_map_is_sorted_and_marks_the_best():
+    values = [[3.0, 1.0], [math.nan, 2.0], [math.inf, 9.0]]
+    arguments = ([1.0, 0.1], [0.01, 1.0, 0.1], values, "client lr", "server lr", "title")
+    found = figures.heat_map_plotly(*arguments)
+    assert found["data"][0]["z"] == [[1.0, 3.0], [9.0, None], [2.0, None]]
+    assert found["data"][1]["z"] == [[None, None], [None, 1], [None, 1]]
+    assert found["layout"]["xaxis"]["ticktext"] == ["-1", "0"]
+    assert found["layout"]["yaxis"]["ticktext"] == ["-2", "-1", "0"]
+    (best,) = found["layout"]["shapes"]
+    assert (best["x0"], best["y0"]) == (-0.5, 0.5)  # the 9
+    (best,) = figures.heat_map_plotly(*arguments, larger_is_better=False)["layout"]["shapes"]
+    assert (best["x0"], best["y0"]) == (-0.5, -0.5)  # the 1
+    axes = figures.heat_map(*arguments).axes[0]
+    np.testing.assert_array_equal(axes.images[0].get_array().filled(-1), [[1, 3], [9, -1], [2, -1]])
+    frame = [p for p in axes.patches if not p.get_fill()]
+    assert [p.get_xy() for p in frame] == [(-0.5, 0.5)]
+    assert sum(p.get_hatch() is not None for p in axes.patches) == 2
+    with pytest.raises(ValueError, match="a row for each of ys"):
+        figures.heat_map([1.0], [1.0], values, "", "", "")
+
+
+def test_a_split_in_a_terminal():
+    text = report.split_text({"labels": [[9, 0, 1], [2, 2, 6]], "sizes": [10, 20], "clients": 2}, 60)
+    _, head, first, second = text.rstrip("\n").split("\n")
+    at = head.index("0")
+    assert [first[at + 3 * c] for c in range(3)] == ["█", " ", "░"]  # 90%, nothing, 10%
+    assert [second[at + 3 * c] for c in range(3)] == ["▒", "▒", "█"]  # 20%, 20%, 60%
+    assert second.count("█") - 3 == 2 * (first.count("█") - 3)  # twice the size, twice the bar
+
+
+@pytest.mark.parametrize("classes", [2, 10, 62, 1000])
+def test_a_split_fits_its_width_and_says_what_is_left_out(classes):
+    labels = np.random.default_rng(0).poisson(1, (40, classes)).tolist()
+    about = {"labels": labels, "sizes": [sum(line) for line in labels], "clients": 1040}
+    lines = report.split_text(about, 72).rstrip("\n").split("\n")
+    assert max(map(len, lines[1:])) <= 72
+    assert lines[-1] == "... and 1,015 more clients"
+    assert len(lines) == 25 + 3
+
+
+def test_a_split_without_labels_has_bars():
+    lines = report.split_text({"sizes": [1, 4], "clients": 2}, 40).rstrip("\n").split("\n")
+    assert [line.count("█") for line in lines] == [0, 4, 16]
+    (axes,) = figures.split_picture({"task": "t", "clients": 9, "sizes": [1, 4]}).axes
+    assert [bar.get_height() for bar in axes.patches] == [1, 4]
+    assert "first 2 of 9" in axes.get_title(loc="left")
+
+
+def test_of_many_methods_the_best_are_drawn_and_differ():
+    study = Study("", [result(f"m{i}", [0.0, 0.01 * i]) for i in range(30)])
+    (axes,) = figures.curves(study).axes
+    drawn = [line for line in axes.lines if line.get_label().startswith("m")]
+    assert {line.get_label() for line in drawn} == {f"m{i}" for i in range(9, 30)}
+    assert len({(line.get_color(), line.get_linestyle()) for line in drawn}) == 21
+    assert data_of(page.page(study))["most"] == 21
+
+
+def test_a_figure_shows_itself_in_a_notebook():
+    assert figures.curves(some())._repr_png_().startswith(b"\x89PNG")

@@ -1,0 +1,307 @@
+"""Runs: logs, checkpoints, what happens when they are stopped, and what cannot be resumed."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedloom as fl
+from fedloom.experiments import checkpoint, files
+from fedloom.experiments.experiment import changed, experiment
+from fedloom.experiments.run import plan, read, resume, run
+
+
+def small(algorithm="feddyn", rounds=6, **changes):
+    return experiment("quadratics", algorithm, **({"rounds": rounds, "evaluate_every": 1} | changes))
+
+
+def log(directory):
+    return (pathlib.Path(directory) / "log.jsonl").read_bytes()
+
+
+def test_a_log_has_the_rows_that_a_loop_over_simulate_would_write(tmp_path):
+    e = small("feddr", rounds=7, evaluate_every=3, seed=5)
+    result = run(e, tmp_path / "a")
+    loaded = fl.load("quadratics", seed=5)
+    records = list(fl.simulate(e.algorithm, loaded.federation, e.solver, loaded.w, 7, cohort=e.cohort, seed=5, chunk=3))
+    assert [row["round"] for row in result.rows] == [0, 3, 6, 7]
+    assert result.rows[0]["train loss"] == float(loaded.federation.loss(loaded.w))
+    for row, record in zip(result.rows[1:], records, strict=True):
+        assert row["train loss"] == float(loaded.federation.loss(record.w))
+        assert row["bytes up"] == record.counters.bytes_up
+        assert row["gradients"] == record.counters.gradients
+    np.testing.assert_array_equal(result.w, records[-1].w)
+    assert [json.loads(line) for line in log(tmp_path / "a").splitlines()] == result.rows
+    again = read(tmp_path / "a")
+    assert again.rows == result.rows
+    np.testing.assert_array_equal(again.w, result.w)
+    assert again.finished
+    assert again.experiment == e
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold", "fedadam", "feddane"])
+def test_equal_experiments_have_equal_logs_and_models(tmp_path, algorithm):
+    e = experiment("digits", algorithm, rounds=3)
+    first, second = run(e, tmp_path / "a"), run(e, tmp_path / "b")
+    assert log(tmp_path / "a") == log(tmp_path / "b")
+    np.testing.assert_array_equal(first.w, second.w)
+    assert run(e).rows == first.rows  # also without a directory
+
+
+def test_seeds_change_everything_and_algorithms_nothing_else():
+    """Common random numbers: for one seed all methods see the same split, model, cohorts and minibatches."""
+
+    def start(e):
+        loaded = e.load()
+        draws = [
+            e.cohort.over(np.asarray(loaded.federation.weights))(np.random.default_rng([e.seed, t, 0]), t).ids
+            for t in range(5)
+        ]
+        return loaded.data.split.order, np.asarray(loaded.w), np.concatenate(draws)
+
+    first, other = (start(experiment("digits", a, seed=1)) for a in ("fedavg", "scaffold"))
+    for x, y in zip(first, other, strict=True):
+        np.testing.assert_array_equal(x, y)
+    for x, y in zip(first, start(experiment("digits", "fedavg", seed=2)), strict=True):
+        assert not np.array_equal(x, y)
+    # FedProx with mu = 0 is FedAvg: equal logs, so cohorts and minibatches are equal too; another seed differs.
+    zero = fl.FedProx(0.0)
+    rows = [run(experiment("digits", a, rounds=2, seed=s)).rows for a, s in (("fedavg", 1), (zero, 1), ("fedavg", 2))]
+    assert [r["test loss"] for r in rows[0]] == pytest.approx([r["test loss"] for r in rows[1]], rel=1e-12)
+    assert rows[0][0]["test loss"] != rows[2][0]["test loss"]
+
+
+def test_only_the_shuffles_differ_when_only_they_can():
+    """One client with everything, the same model: what differs between seeds is the order of the minibatches."""
+    data = fl.by_client(np.arange(20.0)[:, None], np.arange(20) % 2, np.zeros(20), test=0)
+    task = fl.Task("one", data, fl.models.mlp(1, 2), weights="uniform")
+    w = task.load(0).w
+    loaded = [dataclasses.replace(task.load(s), w=w) for s in (0, 1)]
+    ends = [
+        list(fl.simulate(fl.FedAvg(), x.federation, fl.SGD(0.01, batch_size=3), x.w, 1, seed=s))[-1].w
+        for s, x in enumerate(loaded)
+    ]
+    assert not jnp.array_equal(*ends)
+
+
+def crash_points(monkeypatch, crash_at):
+    """Raise before or after the n-th step by which a file becomes durable."""
+    count = 0
+
+    def wrapped(function):
+        def step(*arguments, **keywords):
+            nonlocal count
+            count += 1
+            if count == crash_at:
+                raise Killed
+            value = function(*arguments, **keywords)
+            count += 1
+            if count == crash_at:
+                raise Killed
+            return value
+
+        return step
+
+    for name in ("replace", "fsync"):
+        monkeypatch.setattr(files.os, name, wrapped(getattr(os, name)))
+    return lambda: count
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_stopped_at_any_step_of_any_file_a_run_ends_with_the_same_bits(tmp_path):
+    e = small("scaffold", rounds=3, solver="gd")
+    whole = run(e, tmp_path / "whole")
+    point = ends = 0
+    while not ends:
+        point += 1
+        directory = tmp_path / f"stopped{point}"
+        plan(e, directory)
+        with pytest.MonkeyPatch.context() as patch:
+            steps = crash_points(patch, point)
+            try:
+                resume(directory, checkpoint_seconds=0)
+                ends = steps()
+            except Killed:
+                pass
+        result = resume(directory, checkpoint_seconds=0)
+        assert log(directory) == log(tmp_path / "whole"), point
+        np.testing.assert_array_equal(result.w, whole.w)
+        np.testing.assert_array_equal(read(directory).w, whole.w)
+    assert point > 40  # there were so many steps
+
+
+@pytest.mark.parametrize("tail", [b'{"round": 5, "tr', b'{"round": 5}\n{"round": 6}\n'], ids=["half a row", "rows"])
+def test_what_was_logged_after_the_checkpoint_is_written_again(tmp_path, tail):
+    e = small()
+    whole = run(e, tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "a")
+    (tmp_path / "a/checkpoint.npz").unlink()  # as if killed before the first checkpoint
+    with open(tmp_path / "a/log.jsonl", "ab") as file:
+        file.write(tail)
+    result = resume(tmp_path / "a")
+    assert log(tmp_path / "a") == log(tmp_path / "whole")
+    np.testing.assert_array_equal(result.w, whole.w)
+
+
+def stop_after(directory, rows):
+    """A function to watch with, which stops a run after so many rows."""
+
+    def watch(row):
+        if row["round"] == rows:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        resume(directory, watch=[watch], checkpoint_seconds=0)
+
+
+def stopped(directory, e=None):
+    plan(e or small(), directory)
+    stop_after(directory, 3)
+    return directory
+
+
+def test_a_finished_run_is_read_and_not_run_again(tmp_path):
+    run(small(), tmp_path / "a")
+    before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "a").iterdir() if p.name != "lock"}
+
+    def watch(row):
+        raise AssertionError
+
+    assert resume(tmp_path / "a", watch=[watch]).finished
+    assert before == {p.name: p.stat().st_mtime_ns for p in (tmp_path / "a").iterdir() if p.name != "lock"}
+
+
+def refused(directory, sentence):
+    """Resuming says the sentence and changes no file."""
+    before = {p.name: p.read_bytes() for p in directory.iterdir() if p.name != "lock"}
+    with pytest.raises(ValueError, match=sentence):
+        resume(directory)
+    assert before == {p.name: p.read_bytes() for p in directory.iterdir() if p.name != "lock"}
+
+
+def test_a_checkpoint_of_another_experiment(tmp_path):
+    directory = stopped(tmp_path / "a")
+    config = directory / "config.toml"
+    config.write_text(changed(small(), {"algorithm.alpha": 2.0}).to_toml())
+    refused(directory, r"checkpoint.npz belongs to another experiment than .*config.toml, which was changed")
+
+
+def test_a_checkpoint_of_another_version(tmp_path, monkeypatch):
+    directory = stopped(tmp_path / "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(fl, "__version__", "99.0")
+        refused(directory, r"was written with fedloom 0.1.0 \(here 99.0\)")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "FORMAT", 2)
+        refused(directory, r"has format 1, this version of FedLoom reads 2")
+    assert resume(directory).finished
+
+
+def test_a_checkpoint_that_is_not_one(tmp_path):
+    directory = stopped(tmp_path / "a")
+    good = (directory / "checkpoint.npz").read_bytes()
+    for bad in (b"", b"nothing", good[: len(good) // 2]):
+        (directory / "checkpoint.npz").write_bytes(bad)
+        refused(directory, r"checkpoint.npz cannot be read as a checkpoint")
+
+
+def test_a_log_that_was_cut(tmp_path):
+    directory = stopped(tmp_path / "a")
+    (directory / "log.jsonl").write_bytes(log(directory)[:50])
+    refused(directory, "is shorter than its checkpoint says")
+
+
+def test_directories_that_are_not_free(tmp_path):
+    directory = tmp_path / "a"
+    run(small(), directory)
+    with pytest.raises(ValueError, match=r"has a run already: `fedloom resume"):
+        run(small(), directory)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/thesis.tex").write_text("mine")
+    with pytest.raises(ValueError, match="is there already and is not empty"):
+        run(small(), tmp_path / "b")
+    with pytest.raises(ValueError, match=r"Nothing can be written to .*: Not a directory. Take another"):
+        run(small(), tmp_path / "b/thesis.tex/c")
+    with pytest.raises(ValueError, match=r"is not the directory of a run: it has no config.toml"):
+        resume(tmp_path / "b")
+    assert (tmp_path / "b/thesis.tex").read_text() == "mine"
+
+
+def test_two_processes_cannot_run_in_one_directory(tmp_path):
+    pytest.importorskip("fcntl")
+    plan(small(), tmp_path / "a")
+    with files.only_one(tmp_path / "a"):
+        refused(tmp_path / "a", "Another process is running in")
+
+
+SMALL_DISK = """
+import resource, signal, sys
+from fedloom.experiments.run import resume
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    resume(sys.argv[1], checkpoint_seconds=0)
+except OSError as error:
+    print("stopped:", error.strerror)
+"""
+
+
+def test_a_disk_that_is_too_small(tmp_path):
+    """A limit on the size of files fails as a full disk does: in the middle of a write."""
+    whole = run(small("scaffold", rounds=30, solver="gd"), tmp_path / "whole")
+    for limit in (1500, 4000):  # within the checkpoint, within the log
+        directory = tmp_path / str(limit)
+        plan(whole.experiment, directory)
+        command = [sys.executable, "-c", SMALL_DISK, str(directory), str(limit)]
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"JAX_ENABLE_X64": "1"})
+        assert done.stdout == "stopped: File too large\n", done.stderr
+        assert not list(directory.glob("*.draft"))
+        result = resume(directory)
+        assert log(directory) == log(tmp_path / "whole")
+        np.testing.assert_array_equal(result.w, whole.w)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"algorithm": "fedsgd", "algorithm.lr": 1e200}, r"returned NaN or infinity|has NaN or infinity|loss is"),
+        ({"algorithm": "fedsgd", "algorithm.lr": 100.0}, "The training loss is .* at the start"),
+    ],
+    ids=["infinite", "exploded"],
+)
+def test_divergence_is_a_result(tmp_path, changes, words):
+    e = changed(small("fedavg", rounds=50, cohort="everyone"), changes)
+    result = run(e, tmp_path / "a")
+    assert result.finished
+    assert re.search(words, result.diverged)
+    assert result.rows[-1]["round"] < 50
+    assert all(np.isfinite(row["train loss"]) for row in result.evaluated)
+    again = resume(tmp_path / "a")
+    assert again.diverged == result.diverged
+    assert again.rows == result.rows
+
+
+def test_a_loss_that_only_rises_a_little_has_not_diverged():
+    e = small("feddyn", rounds=3)
+    assert run(e).diverged is None
+
+
+def test_resuming_a_record_does_not_repeat_its_own_residual():
+    """Residual, unsolved and dropped are of the rounds since the record before."""
+    f = fl.quadratics(clients=4, dimension=3, seed=0)
+    solver = fl.ToTolerance(tolerance=fl.schedules.exponential(0.5, 0.1), lr=0.05)
+    arguments = (fl.FedProx(1.0), f, solver, jnp.ones(3), 4)
+    records = [r.keep() for r in fl.simulate(*arguments)]
+    resumed = list(fl.simulate(*arguments, resume=records[1]))
+    assert [r.residual for r in resumed] == [r.residual for r in records[2:]]
