@@ -10,7 +10,7 @@ def page() -> str:
         "# Reproductions",
         "",
         "This page is written by `make docs` from the registry. `fedloom reproduce NAME` runs an experiment of a paper",
-        "and prints our figures beside the paper's, then the paper's claims, each with a verdict: holds, does not hold,",
+        "and prints our figures beside the paper's, then its claims, each with a verdict: holds, does not hold,",
         "or cannot be said (if no method reaches the target). `fedloom list experiments` lists the names. In Python:",
         "",
         "```text",

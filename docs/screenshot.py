@@ -36,5 +36,5 @@ def screenshot(report: pathlib.Path, picture: pathlib.Path, width: int, height: 
 
 if __name__ == "__main__":
     where = [pathlib.Path(argument) for argument in sys.argv[1:3]]
-    sizes = [int(argument) for argument in sys.argv[3:5]] or [1400, 1330]
+    sizes = [int(argument) for argument in sys.argv[3:5]] or [1400, 1380]
     screenshot(where[0], where[1], sizes[0], sizes[1], "dark" in sys.argv)

@@ -322,6 +322,16 @@ def test_curves_refuse_what_is_not_there(arguments, sentence):
         figures.curves(some(), **arguments)
 
 
+def test_neither_the_start_nor_an_explosion_sets_the_scale():
+    study = Study("", [result("a", [0.0, 0.5, 0.7, 0.8, 0.9]), result("b", [0.0, 9.0], diverged=2)])
+    (axes,) = figures.curves(study).axes
+    low, high = axes.get_ylim()
+    assert 0.4 < low < 0.5
+    assert 0.9 < high < 1.0
+    (cross,) = [line for line in axes.lines if line.get_marker() == "x"]
+    assert (*cross.get_xdata(), *cross.get_ydata()) == (1.0, high)  # at the edge
+
+
 def test_names_with_dollars_and_low_lines_are_drawn():
     figure = figures.curves(Study("", [result("_a $x^$", [0.1, 0.2])]))
     assert figures.content(figure, "png").startswith(b"\x89PNG")

@@ -89,6 +89,7 @@ def test_it_draws(opened):
     paths = f"[...{CURVES}.querySelectorAll('.scatterlayer path.js-line')].every((p) => p.getBBox().width > 0)"
     until(opened, paths, True)
     until(opened, f"{CURVES}.layout.shapes[0].y0", 0.5)  # the target
+    until(opened, f"{CURVES}.layout.yaxis.range.map((v) => Math.round(100 * v))", [18, 82])  # 0.2 to 0.8, some room
     until(opened, "document.querySelectorAll('.split .heatmaplayer image').length", 1)
     until(opened, "document.querySelectorAll('#extra-0 .heatmaplayer image').length", 2)
     assert opened.title == "Methods & more"

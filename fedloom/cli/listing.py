@@ -118,7 +118,7 @@ def show(task: Task) -> str:
 def add(commands: Any, complete: bool) -> None:
     """The commands that say what there is."""
     list_ = commands.add_parser("list", help="what there is: tasks, algorithms, experiments, models, splits, ...")
-    list_.add_argument("what", choices=LISTS, help="one of %(choices)s")
+    list_.add_argument("what", choices=tuple(LISTS), help="one of %(choices)s")
     list_.set_defaults(do=_list)
     for name, words, do in (
         ("show", "what a task, an algorithm, a solver or a cohort is made of, and the papers' settings", _show),
@@ -185,4 +185,4 @@ def describe(task: Task, seed: int, picture: str | None = None) -> str:
     facts = about(loaded)
     if picture is not None:
         report.split_picture(facts).savefig(picture)
-    return f"{facts['summary']}\n\n{report.split_text(facts.get('labels'), facts['sizes'])}"
+    return f"{facts['summary']}\n\n{report.split_text(facts)}"

@@ -110,8 +110,10 @@ def resume_alone(
     """Go on with a single run, as a study of its own."""
     path = pathlib.Path(directory)
     experiment = read_config(path)
-    _run_each([(default_name(experiment), experiment, path)], progress, sinks)
-    return find_runs([path])
+    name = default_name(experiment)
+    results = _run_each([(name, experiment, path)], progress, sinks)
+    task = experiment.base_task()
+    return Study(f"{task.name}: {name}", results, task.target, {}, path)
 
 
 def read_study(directory: str | os.PathLike[str]) -> Study:

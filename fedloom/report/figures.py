@@ -14,7 +14,19 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from fedloom.experiments.study import Study
 from fedloom.hyperparameters import nearest
 from fedloom.report import tables
-from fedloom.report.series import AXES, AXIS_LABELS, BANDWIDTH, COLOURS, DASHES, MOST, by_name, by_task, metrics, series
+from fedloom.report.series import (
+    AXES,
+    AXIS_LABELS,
+    BANDWIDTH,
+    COLOURS,
+    DASHES,
+    EARLY,
+    MOST,
+    by_name,
+    by_task,
+    metrics,
+    series,
+)
 
 DASHED = {"solid": "-", "dash": "--", "dot": ":"}
 ANNOTATED = 100  # cells, above which a heat map has no numbers in them
@@ -76,7 +88,9 @@ def curves(
     axes = figure.subplots()
     scale = 1 / (bandwidth * 1e6) if x == "time" else 1.0
     order = [row.name for row in tables.rows(study) if row.task == task]
-    looks, seeds, limits = styles(study), by_name(tasks[task]), []
+    looks, seeds = styles(study), by_name(tasks[task])
+    limits: list[float] = []
+    crosses: list[tuple[float, float, str]] = []
     for name in order[:MOST]:
         found = series(name, seeds[name])
         if metric not in found.metrics:
@@ -86,10 +100,10 @@ def curves(
         axes.plot(at, band.mean, color=colour, linestyle=DASHED[dash], linewidth=1.8, label=_words(name))
         if found.seeds > 1:
             axes.fill_between(at, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
-        for mark in found.diverged:
-            axes.plot(mark[x] * scale, mark[metric], "x", color=colour, markersize=9, markeredgewidth=2.5)
+        crosses += [(mark[x] * scale, mark[metric], colour) for mark in found.diverged]
+        late = found.axes["rounds"] >= EARLY * max(r.rows[-1]["round"] for r in tasks[task] if r.rows)
         if not found.diverged:
-            limits += [*band.low[np.isfinite(band.low)], *band.high[np.isfinite(band.high)]]
+            limits += [v for v in (*band.low[late], *band.high[late]) if math.isfinite(v)]
     if metric == goal.metric and math.isfinite(goal.value):
         axes.axhline(goal.value, color="#555555", linewidth=1, linestyle=(0, (4, 3)))
         axes.annotate(
@@ -97,9 +111,12 @@ def curves(
             xycoords=("axes fraction", "data"), textcoords="offset points",
         )  # fmt: skip
         limits.append(goal.value)
-    if any(r.diverged is not None for r in tasks[task]) and limits:  # an explosion must not hide the others
+    if limits:  # neither an explosion nor the start may hide the differences
         room = 0.05 * (max(limits) - min(limits)) or 1.0
         axes.set_ylim(min(limits) - room, max(limits) + room)
+    for at_x, at_y, colour in crosses:  # at the edge, if it lies beyond
+        inside = np.clip(at_y, *axes.get_ylim()) if limits else at_y
+        axes.plot(at_x, inside, "x", color=colour, markersize=9, markeredgewidth=2.5, clip_on=False)
     axes.set_xlabel(AXIS_LABELS[x].format(bandwidth=bandwidth))
     axes.set_ylabel(_words(metric))
     some = f" (the first {MOST} of {len(order)} in the table)" if len(order) > MOST else ""

@@ -43,12 +43,17 @@ function curves(section, task) {
     if (!(bandwidth > 0)) return; // half typed
     const shown = (value) => value !== null && (!log || value > 0);
     const target = task.target.metric === metric && shown(task.target.value) ? task.target.value : null;
+    // The scale: by the runs that did not diverge, as an explosion must not hide the others, and by what comes after
+    // the first fifth of the rounds, where methods still differ.
+    const end = Math.max(...task.series.map((one) => one.axes.rounds.at(-1)));
     const seen = target === null ? [] : [target];
     for (const one of task.series) {
       const band = one.metrics[metric];
-      if (band && !one.diverged.length) seen.push(...band.low.filter(shown), ...band.high.filter(shown));
+      if (!band || one.diverged.length) continue;
+      const late = (value, i) => shown(value) && one.axes.rounds[i] >= data.early * end;
+      seen.push(...band.low.filter(late), ...band.high.filter(late));
     }
-    let range = null; // by the runs that did not diverge: an explosion must not hide the others
+    let range = null;
     if (seen.length) {
       const ends = [seen.reduce((a, b) => Math.min(a, b)), seen.reduce((a, b) => Math.max(a, b))];
       range = log ? ends.map(Math.log10) : ends;

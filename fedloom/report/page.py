@@ -21,7 +21,7 @@ from fedloom.experiments.study import Study
 from fedloom.hyperparameters import brief
 from fedloom.report import tables
 from fedloom.report.figures import styles
-from fedloom.report.series import AXES, AXIS_LABELS, BANDWIDTH, MOST, Series, by_name, by_task, metrics, series
+from fedloom.report.series import AXES, AXIS_LABELS, BANDWIDTH, EARLY, MOST, Series, by_name, by_task, metrics, series
 
 GENERATOR = '<meta name="generator" content="FedLoom'
 POLICY = (
@@ -45,6 +45,7 @@ def page(study: Study, extra: Iterable[Extra] = ()) -> str:
         "tasks": [_task_data(study, task, results, of[task], looks) for task, results in tasks.items()],
         "labels": {axis: words.replace("{bandwidth:g}", "{bandwidth}") for axis, words in AXIS_LABELS.items()},
         "most": MOST,
+        "early": EARLY,
         "extra": [figure for _, _, figure in extra],
     }
     sections = [_section(i, study, task, tasks[task], of[task], looks) for i, task in enumerate(tasks)]
@@ -168,7 +169,8 @@ def _section(
     parts.append(_controls(list(metrics(results)), goal.metric) + '<div class="plot curves"></div>')
     parts.append(
         '<p class="quiet">Lines: mean over seeds; bands: least to largest of the seeds; a cross: a run diverged after '
-        "it. Click a name to hide it, double-click to see it alone."
+        "it. Click a name to hide it, double-click to see it alone. "
+        "The vertical scale leaves out the first fifth of the rounds; double-click the plot to see everything."
         + (
             f" Of {len(rows)} methods the first {MOST} of the table are shown at first.</p>"
             if len(rows) > MOST

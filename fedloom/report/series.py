@@ -29,6 +29,7 @@ BANDWIDTH = 20.0  # MB/s
 # Okabe and Ito's colours, without black and yellow, which one of the two backgrounds swallows.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8A8A8A")
 DASHES = ("solid", "dash", "dot")  # the next seven methods are dashed, the next ones dotted
+EARLY = 0.2  # of the rounds, in which all methods come from the same start: the scale is chosen by what follows
 MOST = len(COLOURS) * len(DASHES)  # curves that can be told apart
 
 
