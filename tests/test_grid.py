@@ -1,5 +1,6 @@
 """Points side by side: each is the run that `simulate` makes of it."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,19 +11,17 @@ from fedloom.engines import grid
 from fedloom.engines.grid import points_at_once, simulate_grid
 from tests.federations import FEDERATION, W, least_squares
 
-RAGGED = least_squares()
-
 # Points of one structure: algorithms and solvers that differ in numbers.
 GRIDS = {
-    "fedavg": ([fl.FedAvg(lr=lr) for lr in (1, 0.5, 0.25)], [fl.SGD(lr, batch_size=2) for lr in (0.05, 0.1, 0.02)]),
+    "fedavg": ([fl.FedAvg(lr=lr) for lr in (1, 0.5, 0.25)], [fl.GD(lr, steps=2) for lr in (0.05, 0.1, 0.02)]),
     "fedadam": (
         [fl.FedAdam(lr=lr, tau=tau) for lr, tau in ((0.1, 1e-3), (0.03, 1e-2), (0.3, 0.1))],
-        [fl.SGD(schedules.exponential(0.1, decay), batch_size=3) for decay in (0.9, 1.0, 0.99)],
+        [fl.GD(schedules.exponential(0.1, decay)) for decay in (0.9, 1.0, 0.99)],
     ),
     "scaffold": ([fl.Scaffold(lr=lr) for lr in (1.0, 0.7)], [fl.SGD(lr, batch_size=2) for lr in (0.05, 0.02)]),
     "feddyn": ([fl.FedDyn(alpha=a) for a in (0.1, 1.0, 3.0)], [fl.GD(0.05, steps=3)] * 3),
     "feddane": ([fl.FedDANE(mu=mu) for mu in (0.1, 1.0)], [fl.GD(lr, steps=3) for lr in (0.05, 0.1)]),
-    "own mu": ([fl.FedProx(mu=a * np.arange(1.0, 6)) for a in (0.1, 0.5)], [fl.GD(0.05, steps=3)] * 2),
+    "own mu": ([fl.FedProx(mu=a * np.arange(1.0, 8)) for a in (0.1, 0.5)], [fl.GD(0.05, steps=3)] * 2),
     "to tolerance": ([fl.FedProx(mu=1.0)] * 2, [fl.ToTolerance(tolerance, lr=0.1) for tolerance in (1e-2, 1e-5)]),
 }
 
@@ -30,11 +29,13 @@ GRIDS = {
 @pytest.mark.parametrize("name", GRIDS)
 def test_each_point_is_its_own_simulation(name):
     algorithms, solvers = GRIDS[name]
-    more = {"cohort": cohorts.bernoulli(0.5) if name == "scaffold" else cohorts.uniform(3), "seed": 5, "chunk": 4}
-    records = list(simulate_grid(algorithms, RAGGED, solvers, W, 10, **more))
+    ragged = name == "scaffold"  # minibatches, and cohorts of several widths
+    federation, cohort = (least_squares(), cohorts.bernoulli(0.5)) if ragged else (FEDERATION, cohorts.uniform(3))
+    more = {"cohort": cohort, "seed": 5, "chunk": 4}
+    records = list(simulate_grid(algorithms, federation, solvers, W, 10, **more))
     assert [r.round for r in records] == [4, 8, 10]
     for i, (algorithm, solver) in enumerate(zip(algorithms, solvers, strict=True)):
-        alone = list(fl.simulate(algorithm, RAGGED, solver, W, 10, **more))
+        alone = list(fl.simulate(algorithm, federation, solver, W, 10, **more))
         for together, single in zip(records, alone, strict=True):
             point = together.point(i)
             np.testing.assert_allclose(together.w[i], single.w, rtol=0, atol=1e-10)
@@ -51,7 +52,7 @@ def test_each_point_is_its_own_simulation(name):
 
 def test_points_may_differ_in_the_gradients_they_cost():
     algorithms, solvers = GRIDS["to tolerance"]
-    loose, tight = list(simulate_grid(algorithms, RAGGED, solvers, W, 2))[-1].counters
+    loose, tight = list(simulate_grid(algorithms, FEDERATION, solvers, W, 2))[-1].counters
     assert loose.gradients < tight.gradients
     assert loose._replace(gradients=0) == tight._replace(gradients=0)
 
@@ -88,15 +89,11 @@ def test_a_server_that_overflows_is_named_too():
 
 
 def test_float32_models_stay_float32():
-    federation = fl.Task("small", fl.by_client(*_data()), fl.models.mlp(3, 2)).load().federation
-    w = jnp.zeros(8, jnp.float32)
-    record = next(simulate_grid([fl.FedAvg(0.5), fl.FedAvg(1)], federation, [fl.SGD(0.1), fl.SGD(0.2)], w, 1))
+    federation, w = jax.tree.map(lambda x: x.astype(np.float32), (FEDERATION, W))
+    record = next(simulate_grid([fl.FedAvg(0.5), fl.FedAvg(1)], federation, [fl.GD(0.1), fl.GD(0.2)], w, 1))
     assert record.w.dtype == jnp.float32
-
-
-def _data():
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(20, 3)).astype(np.float32), rng.integers(0, 2, 20), np.arange(20) // 5
+    for i, (lr, step) in enumerate(((0.5, 0.1), (1, 0.2))):
+        np.testing.assert_allclose(record.w[i], W - lr * step * FEDERATION.grad(W), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +118,7 @@ def test_points_at_once_follow_from_size_and_memory(monkeypatch):
     assert points_at_once(fl.FedAvg(), FEDERATION, jnp.zeros(grid.SMALL + 1)) == 1
     # Without memories a point holds two server states and four models for each client at work.
     d, at_work = 4, cohorts.uniform(2)
-    monkeypatch.setattr(grid, "BUDGET", 5 * (2 * d + 4 * 2 * d) * 8)
-    assert points_at_once(fl.FedAvg(), FEDERATION, W, at_work) == 5
+    monkeypatch.setattr(grid, "BUDGET", 50 * (2 * d + 4 * 2 * d) * 8)
+    assert points_at_once(fl.FedAvg(), FEDERATION, W, at_work) == 50
     # FedDyn's clients remember a vector each, all seven of them, and its server has one more: fewer points fit.
-    assert points_at_once(fl.FedDyn(alpha=1.0), FEDERATION, W, at_work) == 5 * 10 // (4 + 7 + 4 + 8)
+    assert points_at_once(fl.FedDyn(alpha=1.0), FEDERATION, W, at_work) == 50 * 10 // (4 + 7 + 4 + 8)

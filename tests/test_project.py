@@ -75,7 +75,7 @@ ALLOWED = {  # what each part may import, besides itself
     },
     "sinks": {"experiments", "hyperparameters"},
     "reproductions": {"algorithms", "cohorts", "data", "experiments", "hyperparameters", "metrics", "solvers", "tasks"},
-    "report": {"experiments", "reproductions"},
+    "report": {"experiments", "hyperparameters", "reproductions"},
 }
 
 

@@ -249,16 +249,23 @@ class Elements(html.parser.HTMLParser):
         self.words.append(data)
 
 
-def test_hostile_names_are_only_text():
+def strange(words):
+    """A study with these words everywhere: title, name, metric, and what is said of task and machine."""
+    one = result(words, [0.1, 0.2])
+    rows = [{**row, words: row["test accuracy"]} for row in one.rows]
+    facts = {"words": words, "summary": words, "machine": {words: words}, "metrics": {"train loss": False, words: True}}
+    return Study(words, [dataclasses.replace(one, rows=rows, about=one.about | facts)], (words, 0.5))
+
+
+def test_hostile_words_are_only_text():
     bad = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
-    study = Study(bad, [result(bad, [0.1, 0.2])])
-    plain = dataclasses.replace(study, title="t", results=[dataclasses.replace(study.results[0], name="n")])
     seen, expected = Elements(), Elements()
-    seen.feed(page.page(study))
-    expected.feed(page.page(plain))
+    seen.feed(page.page(strange(bad), extra=[(bad, "", None)]))
+    expected.feed(page.page(strange("fine"), extra=[("fine", "", None)]))
     assert [tag for tag, _ in seen.tags] == [tag for tag, _ in expected.tags]
-    assert bad in seen.words
-    assert data_of(page.page(study))["tasks"][0]["series"][0]["name"] == bad
+    assert [attributes.keys() for _, attributes in seen.tags] == [attributes.keys() for _, attributes in expected.tags]
+    assert seen.words.count(bad) == expected.words.count("fine") > 5
+    assert data_of(page.page(strange(bad)))["tasks"][0]["series"][0]["name"] == bad
 
 
 def test_the_page_asks_for_nothing():
@@ -361,7 +368,7 @@ def test_a_heat_map_is_sorted_and_marks_the_best():
 
 def test_a_split_in_a_terminal():
     text = report.split_text({"labels": [[9, 0, 1], [2, 2, 6]], "sizes": [10, 20], "clients": 2}, 60)
-    _, head, first, second = text.rstrip("\n").split("\n")
+    _, head, first, second = text.split("\n")
     at = head.index("0")
     assert [first[at + 3 * c] for c in range(3)] == ["█", " ", "░"]  # 90%, nothing, 10%
     assert [second[at + 3 * c] for c in range(3)] == ["▒", "▒", "█"]  # 20%, 20%, 60%
@@ -372,14 +379,14 @@ def test_a_split_in_a_terminal():
 def test_a_split_fits_its_width_and_says_what_is_left_out(classes):
     labels = np.random.default_rng(0).poisson(1, (40, classes)).tolist()
     about = {"labels": labels, "sizes": [sum(line) for line in labels], "clients": 1040}
-    lines = report.split_text(about, 72).rstrip("\n").split("\n")
+    lines = report.split_text(about, 72).split("\n")
     assert max(map(len, lines[1:])) <= 72
     assert lines[-1] == "... and 1,015 more clients"
     assert len(lines) == 25 + 3
 
 
 def test_a_split_without_labels_has_bars():
-    lines = report.split_text({"sizes": [1, 4], "clients": 2}, 40).rstrip("\n").split("\n")
+    lines = report.split_text({"sizes": [1, 4], "clients": 2}, 40).split("\n")
     assert [line.count("█") for line in lines] == [0, 4, 16]
     (axes,) = figures.split_picture({"task": "t", "clients": 9, "sizes": [1, 4]}).axes
     assert [bar.get_height() for bar in axes.patches] == [1, 4]

@@ -14,7 +14,7 @@ webdriver = pytest.importorskip("selenium.webdriver")
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason="chromium and chromedriver are not installed")
 
-HOSTILE = "<img src=x onerror=alert(1)>"
+HOSTILE = "<b><img src=x onerror=alert(1)></b>"
 VALUES = [[0.5, 0.6, math.nan], [0.7, 0.8, 0.9]]
 
 

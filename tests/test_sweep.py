@@ -13,7 +13,7 @@ from fedloom.experiments.experiment import changed, experiment
 from fedloom.experiments.points import Range, over, parse_over, points_of
 from fedloom.experiments.presets import PRESETS, preset
 from fedloom.experiments.result import Result
-from fedloom.experiments.run import LOG, run
+from fedloom.experiments.run import LOG, resume, run
 from fedloom.experiments.side_by_side import alike
 from fedloom.experiments.study import Study, find_runs, plan_study, read_study
 from fedloom.experiments.sweep import Select, best, heat_map, ranking, resume_sweep, sweep, sweep_table
@@ -152,6 +152,9 @@ class Watching:
         if len(self.rows) == self.stop_at:
             raise KeyboardInterrupt
 
+    def plain_row(self, row):
+        self.row("", None, row)
+
     def end(self, result):
         assert result.finished
         self.ended.append(result.name)
@@ -240,6 +243,27 @@ def test_points_of_large_models_run_alone_and_bit_by_bit(tmp_path, monkeypatch):
     assert watching.rows == [(name, t) for name in watching.begun for t in rounds]  # one after the other
 
 
+def test_a_point_that_was_stopped_alone_goes_on_from_its_checkpoint(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        sweep(GRADIENT_DESCENT, {"algorithm.lr": [0.5, 1.0]}, directory=tmp_path / "s", progress=Watching(stop_at=1))
+    place = read_study(tmp_path / "s").results[1].directory
+    with pytest.raises(KeyboardInterrupt):
+        resume(place, watch=[Watching(stop_at=4).plain_row], checkpoint_seconds=0.0)
+    watching = Watching()
+    study = resume_sweep(tmp_path / "s", progress=watching)
+    assert [t for name, t in watching.rows if name == "algorithm.lr=1"] == [3, 4]
+    for result in study.results:
+        assert result.rows == run(result.experiment).rows  # each was alone, so bit by bit
+
+
+def test_nan_within_a_chunk_is_logged_as_in_a_single_run():
+    base = changed(GRADIENT_DESCENT, {"evaluate_every": 2})
+    good, bad = sweep(base, {"algorithm.lr": [1.0, 1e200]}).results
+    assert "NaN or infinity" in bad.diverged or "not finite" in bad.diverged
+    assert bad.rows == run(bad.experiment).rows
+    assert good.rows[-1]["train loss"] == pytest.approx(descent(1.0, 4)[-1], rel=1e-9)
+
+
 def test_more_points_than_fit_run_in_batches(monkeypatch):
     monkeypatch.setattr(grid, "MOST", 2)
     watching = Watching()
@@ -275,13 +299,19 @@ def test_random_points_are_distinct_repeatable_and_log_uniform():
     assert [values for values, _ in other.values()] != again
     lrs = np.array([p["algorithm.lr"] for p in points])
     assert np.all((lrs >= 1e-4) & (lrs <= 1))
-    for decade in range(4):  # each has a quarter of 300, standard deviation 7.5
-        assert abs(np.sum((lrs >= 10.0 ** (decade - 4)) & (lrs < 10.0 ** (decade - 3))) - 75) < 30
     rounds = [p["rounds"] for p in points]
     assert {type(r) for r in rounds} == {int}
     assert set(rounds) == set(range(1, 9))
     assert rounds.count(1) > 3 * rounds.count(8)  # log 3 / log 17 of them against log(17/15) / log 17
     assert {p["algorithm"] for p in points} == {"fedsgd", "fedavg"}
+
+
+def test_every_decade_of_a_range_is_drawn_alike():
+    rng = np.random.default_rng(0)
+    exponents = np.log10([Range(1e-4, 1.0).draw(rng) for _ in range(4000)])
+    counts, _ = np.histogram(exponents, [-4, -3, -2, -1, 0])
+    assert np.all(np.abs(counts - 1000) < 110)  # four standard deviations
+    assert all(0.111111 <= Range(0.111111, 0.111122).draw(rng) <= 0.111122 for _ in range(9))
 
 
 @pytest.mark.parametrize(

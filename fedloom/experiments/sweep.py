@@ -138,7 +138,7 @@ def ranking(study: Study, select: Select | None = None) -> list[Point]:
     for name, values in study.about["points"].items():
         results = [result for result in study.results if result.name == name]
         points.append(Point(name, values, results, float(np.mean([select.score(result) for result in results]))))
-    sign = -1 if _larger(study, select.metric) else 1
+    sign = -1 if larger(study, select.metric) else 1
     return sorted(points, key=lambda p: (math.isnan(p.score), sign * p.score if not math.isnan(p.score) else 0.0))
 
 
@@ -181,7 +181,7 @@ def _sorted(values: Sequence[Any]) -> list[Any]:
     return sorted(set(values)) if numbers else sorted(set(values), key=str)
 
 
-def _larger(study: Study, metric: str) -> bool:
+def larger(study: Study, metric: str) -> bool:
     """Is more of the metric better? Runs that have not begun do not know."""
     return any(result.larger_is_better(metric) for result in study.results if metric in result.metrics)
 

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from fedloom.experiments.files import write_whole
 from fedloom.experiments.study import Study
 from fedloom.report import figures, page, tables
+from fedloom.report.extras import extra_pictures, extras
 from fedloom.report.figures import curves as curves
 from fedloom.report.figures import heat_map as heat_map
 from fedloom.report.figures import heat_map_plotly as heat_map_plotly
@@ -35,11 +36,11 @@ def write(study: Study, directory: str | os.PathLike[str], extra: Iterable[page.
     if not study.results:
         raise ValueError("The study has no results to report.")
     files: dict[str, Callable[[], bytes]] = {
-        REPORT: lambda: page.page(study, extra).encode(),  # first: it marks the others as FedLoom's own
+        REPORT: lambda: page.page(study, [*extras(study), *extra]).encode(),  # first: it marks the others as FedLoom's own
         "table.csv": lambda: tables.csv(study).encode(),
         "table.tex": lambda: tables.latex(study).encode(),
     }
-    for name, draw in _pictures(study).items():
+    for name, draw in (_pictures(study) | extra_pictures(study)).items():
         files |= {f"{name}.{kind}": partial(_drawn, draw, kind) for kind in ("png", "svg")}
     _refuse_to_overwrite(path, files)
     path.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ def split_text(about: Mapping[str, Any], width: int = 80) -> str:
         lines.append(line.rstrip())
     if about["clients"] > drawn:
         lines.append(f"... and {about['clients'] - drawn:,} more clients")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _shares(counts: np.ndarray, room: int) -> tuple[list[str], str, str]:

@@ -209,7 +209,7 @@ def text(study: Study) -> str:
                 c.ljust(w) if i in (0, 4) else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
             ]
             lines.append("  ".join(padded).rstrip())
-    return "\n".join([*lines, "", *FOOTNOTE]).lstrip("\n") + "\n"
+    return "\n".join([*lines, "", *FOOTNOTE]).lstrip("\n")
 
 
 def plain(study: Study) -> list[dict[str, Any]]:

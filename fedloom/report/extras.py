@@ -1,0 +1,58 @@
+"""What a study's own kind adds to its report: a sweep its table and heat map, a reproduction its verdicts."""
+
+from collections.abc import Callable
+from functools import partial
+from html import escape
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from fedloom import reproductions
+from fedloom.experiments.study import Study
+from fedloom.experiments.sweep import Select, heat_map, larger, sweep_table
+from fedloom.report import figures
+from fedloom.report.page import Extra
+
+
+def extras(study: Study) -> list[Extra]:
+    """Sections for the page."""
+    kind = study.about.get("kind")
+    if kind == "sweep":
+        table = f"<pre>{escape(sweep_table(study))}</pre>"
+        map_ = _map(study)
+        return [("The sweep", table, None if map_ is None else figures.heat_map_plotly(**map_))]
+    if kind == "reproduction":
+        return [("Beside the paper", f"<pre>{escape(reproductions.text(study))}</pre>", None)]
+    return []
+
+
+def extra_pictures(study: Study) -> dict[str, Callable[[], Figure]]:
+    """Figures for files."""
+    map_ = _map(study) if study.about.get("kind") == "sweep" else None
+    return {} if map_ is None else {"heat-map": partial(figures.heat_map, **map_)}
+
+
+def _map(study: Study) -> dict[str, Any] | None:
+    """The heat map of a grid over two fields with numbers; like FedOpt's figure 2 over the step sizes if it can."""
+    if study.about["random"] is not None:
+        return None
+    fields = [
+        field
+        for field, values in study.about["over"].items()
+        if field != "seed" and len(values) > 1 and all(isinstance(v, int | float) for v in values)
+    ]
+    first = [f for f in ("solver.lr", "algorithm.lr") if f in fields]
+    order = first + [f for f in fields if f not in first]
+    if len(order) < 2:
+        return None
+    select = Select(**study.about["select"])
+    xs, ys, scores = heat_map(study, order[0], order[1])
+    return {
+        "xs": xs,
+        "ys": ys,
+        "values": scores,
+        "x_label": order[0],
+        "y_label": order[1],
+        "title": f"{select}; the best over all other fields" if len(order) > 2 else str(select),
+        "larger_is_better": larger(study, select.metric),
+    }
