@@ -1,9 +1,7 @@
 """Reproductions: the papers' settings typed again here, claims on figures made by hand, and a short run."""
 
 import dataclasses
-import importlib.util
 import math
-import pathlib
 
 import pytest
 
@@ -498,11 +496,3 @@ def test_missing_data_are_named(monkeypatch, tmp_path):
 def test_another_study_has_no_outcome():
     with pytest.raises(ValueError, match="'mine' is not one that `fedloom reproduce` made"):
         text(Study("mine", []))
-
-
-def test_the_page_is_up_to_date():
-    path = pathlib.Path(__file__).parent.parent / "docs/reproductions.py"
-    spec = importlib.util.spec_from_file_location("reproductions_page", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert path.with_suffix(".md").read_text() == module.page(), "run make docs"

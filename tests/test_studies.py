@@ -196,12 +196,18 @@ def test_json_lines(capsys):
 def test_time_left(monkeypatch):
     now = 100.0
     monkeypatch.setattr("fedloom.experiments.progress.time.monotonic", lambda: now)
-    clock = Clock(quadratics("feddyn", rounds=10))  # 20 rounds
-    clock.speed(0)
+    runs = quadratics("feddyn", rounds=10)  # 20 rounds
+    (name, first), (_, second) = runs
+    clock = Clock(runs)
+    clock.row(name, first, {"round": 0})
+    assert clock.left() == ""
     now = 105.0
-    assert clock.left(5) == "15 s left"
-    assert clock.speed(5) == 1.0
-    clock.end(quadratics("feddyn", rounds=10)[0][1])
+    clock.row(name, first, {"round": 5})
+    assert clock.left() == "15 s left"
+    assert clock.speed(name, first) == 1.0
+    clock.row(name, second, {"round": 5})  # side by side
+    assert clock.left() == "5 s left"
+    clock.end(Result(name, first, [], {}))
     now = 115.0
-    assert clock.left(5) == "5 s left"
+    assert clock.left() == "5 s left"
     assert [duration(s) for s in (7, 65, 3725)] == ["7 s", "1:05", "1:02:05"]

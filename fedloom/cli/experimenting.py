@@ -213,6 +213,7 @@ def _reproduce(given: argparse.Namespace) -> int:
         rounds=given.rounds,
         directory=_new_directory(given, given.name),
         progress=_progress(given),
+        sinks=[sinks.sink(s) for s in given.sink],
     )
     return _conclude(study, given)
 

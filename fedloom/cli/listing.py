@@ -8,6 +8,7 @@ from typing import Any
 
 from fedloom import cohorts, regularizers, report, solvers
 from fedloom.algorithms import ALGORITHMS
+from fedloom.columns import columns
 from fedloom.data.catalogue import CATALOGUE
 from fedloom.data.download import fetch
 from fedloom.data.files import data_directory
@@ -80,12 +81,7 @@ LISTS: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """Columns as wide as they need to be."""
-    lines = [head, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    return columns([head, *rows])
 
 
 def show(task: Task) -> str:

@@ -34,7 +34,9 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> Non
         "counters": record.counters._asdict(),
         "log bytes": log_bytes,
     }
-    arrays: dict[str, Any] = {"w": np.asarray(record.w)}  # besides the server's state, for those who want the model alone
+    arrays: dict[str, Any] = {
+        "w": np.asarray(record.w)
+    }  # besides the server's state, for those who want the model alone
     arrays |= {f"server {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record.server))}
     if isinstance(record.clients, Memories):
         ids, rows = record.clients.table.committed()

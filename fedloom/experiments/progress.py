@@ -17,30 +17,32 @@ EVERY = 10.0  # seconds between the plain lines of one run
 
 
 class Clock:
-    """How much of a study is done: its rounds, over all runs."""
+    """How much of a study is done: its rounds, over all runs, which may go on side by side."""
 
     def __init__(self, runs: Sequence[tuple[str, Experiment]]):
-        self.start = self.run_start = time.monotonic()
+        self.start = time.monotonic()
         self.total = sum(e.rounds for _, e in runs)
-        self.before = 0  # rounds of runs that have ended
-        self.first: int | None = None  # the round that this process began a run with
+        self.done: dict[tuple[str, int], int] = {}  # rounds of each run
+        self.first: dict[tuple[str, int], tuple[int, float]] = {}  # the round that this process began a run with, when
 
-    def left(self, round: int) -> str:
-        done = self.before + round
-        if not done:
-            return ""
-        return duration((time.monotonic() - self.start) * (self.total - done) / done) + " left"
+    def row(self, name: str, experiment: Experiment, row: Row) -> None:
+        run = (name, experiment.seed)
+        self.done[run] = row["round"]
+        self.first.setdefault(run, (row["round"], time.monotonic()))
 
-    def speed(self, round: int) -> float:
-        """Rounds a second in the current run."""
-        if self.first is None:
-            self.first, self.run_start = round, time.monotonic()
-        spent = time.monotonic() - self.run_start
-        return (round - self.first) / spent if spent > 0 else 0.0
+    def end(self, result: Result) -> None:
+        self.done[result.name, result.experiment.seed] = result.experiment.rounds  # also if it diverged before
 
-    def end(self, experiment: Experiment) -> None:
-        self.before += experiment.rounds
-        self.first = None
+    def left(self) -> str:
+        done = sum(self.done.values())
+        return duration((time.monotonic() - self.start) * (self.total - done) / done) + " left" if done else ""
+
+    def speed(self, name: str, experiment: Experiment) -> float:
+        """Rounds a second of one run."""
+        run = (name, experiment.seed)
+        first, since = self.first[run]
+        spent = time.monotonic() - since
+        return (self.done[run] - first) / spent if spent > 0 else 0.0
 
 
 def duration(seconds: float) -> str:
@@ -80,16 +82,16 @@ class Lines:
         self.said = time.monotonic()
 
     def row(self, name: str, experiment: Experiment, row: Row) -> None:
-        speed = self.clock.speed(row["round"])
+        self.clock.row(name, experiment, row)
         if "diverged" not in row and time.monotonic() - self.said >= EVERY:
             self._say(
                 f"{name}, seed {experiment.seed}: round {row['round']} of {experiment.rounds}, {values(row)}, "
-                f"{megabytes(row)}, {speed:.1f} rounds/s, {self.clock.left(row['round'])}"
+                f"{megabytes(row)}, {self.clock.speed(name, experiment):.1f} rounds/s, {self.clock.left()}"
             )
 
     def end(self, result: Result) -> None:
         self.ended += 1
-        self.clock.end(result.experiment)
+        self.clock.end(result)
         row = result.rows[-1]
         self._say(
             f"[{self.ended}/{self.runs}] {result.name}, seed {result.experiment.seed}: {row['round']} rounds, "
@@ -127,7 +129,8 @@ class Live:
         self.bars.start()
 
     def row(self, name: str, experiment: Experiment, row: Row) -> None:
-        speed = self.clock.speed(row["round"])
+        self.clock.row(name, experiment, row)
+        speed = self.clock.speed(name, experiment)
         words = values(row)
         if "diverged" not in row:
             words = f"{brief_values(row)} {megabytes(row)} " + (f"{speed:.0f} rounds/s" if speed else "compiling")
@@ -138,11 +141,11 @@ class Live:
             completed=row["round"],
             words=words,
         )
-        self.bars.update(self.study, words=self.clock.left(row["round"]))
+        self.bars.update(self.study, words=self.clock.left())
 
     def end(self, result: Result) -> None:
         self.results.append(result)
-        self.clock.end(result.experiment)
+        self.clock.end(result)
         self.bars.update(self.study, completed=len(self.results))
         same = [r for r in self.results if r.name == result.name]
         if len(same) == self.names.count(result.name):

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from fedloom.columns import columns
 from fedloom.experiments.about import about
 from fedloom.experiments.experiment import Experiment
-from fedloom.experiments.points import Range, Values, changed_as, plain, points_of, short
+from fedloom.experiments.points import Range as Range
+from fedloom.experiments.points import Values, changed_as, plain, points_of, short
 from fedloom.experiments.points import over as over
 from fedloom.experiments.points import parse_over as parse_over
 from fedloom.experiments.presets import PRESETS as PRESETS
@@ -157,10 +159,8 @@ def sweep_table(study: Study, select: Select | None = None) -> str:
     fields = list(points[0].values)
     lines = [[*fields, str(select)]]
     lines += [[*(short(point.values[field]) for field in fields), point.words] for point in points]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    end = [] if math.isnan(points[0].score) else ["", f"best: {points[0].name}"]
-    return "\n".join(rows + end)
+    end = "" if math.isnan(points[0].score) else f"\n\nbest: {points[0].name}"
+    return columns(lines) + end
 
 
 def heat_map(study: Study, x: str, y: str, select: Select | None = None) -> tuple[list[Any], list[Any], np.ndarray]:

@@ -36,7 +36,9 @@ def write(study: Study, directory: str | os.PathLike[str], extra: Iterable[page.
     if not study.results:
         raise ValueError("The study has no results to report.")
     files: dict[str, Callable[[], bytes]] = {
-        REPORT: lambda: page.page(study, [*extras(study), *extra]).encode(),  # first: it marks the others as FedLoom's own
+        REPORT: lambda: page.page(
+            study, [*extras(study), *extra]
+        ).encode(),  # first: it marks the others as FedLoom's own
         "table.csv": lambda: tables.csv(study).encode(),
         "table.tex": lambda: tables.latex(study).encode(),
     }

@@ -152,6 +152,12 @@ def _ticks(values: np.ndarray, label: str) -> tuple[list[str], str]:
     return [f"{v:g}" for v in values], label
 
 
+def _wide(z: np.ndarray) -> bool:
+    """Losses of bad points are so large that only their logarithms leave colours for the others."""
+    found = z[np.isfinite(z)]
+    return bool(len(found) and found.min() > 0 and found.max() / found.min() >= 10)
+
+
 def _best(z: np.ndarray, larger_is_better: bool) -> tuple[int, int] | None:
     if np.all(np.isnan(z)):
         return None
@@ -177,7 +183,8 @@ def heat_map(
     figure = Picture(figsize=(2.2 + 0.62 * len(x), 1.6 + 0.5 * len(y)), layout="constrained")
     axes = figure.subplots()
     colours = "viridis" if larger_is_better else "viridis_r"
-    image = axes.imshow(np.ma.masked_invalid(z), origin="lower", aspect="auto", cmap=colours)
+    norm = "log" if _wide(z) else "linear"
+    image = axes.imshow(np.ma.masked_invalid(z), origin="lower", aspect="auto", cmap=colours, norm=norm)
     for i, j in np.argwhere(np.isnan(z)):
         axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="#eeeeee", edgecolor="#aaaaaa", hatch="///", lw=0))
     if z.size <= ANNOTATED:
@@ -227,12 +234,16 @@ def heat_map_plotly(
         i, j = best
         corners = {"x0": j - 0.5, "x1": j + 0.5, "y0": i - 0.5, "y1": i + 0.5}
         shapes.append({"type": "rect", **corners, "line": {"color": "#D55E00", "width": 3}})
+    shade = np.log10(z) if _wide(z) else z
     trace = {
         "type": "heatmap",
-        "z": [[None if np.isnan(v) else float(v) for v in row] for row in z],
-        "customdata": [[[f"{a:g}", f"{b:g}"] for a in x] for b in y],
+        "z": [[None if np.isnan(v) else float(v) for v in row] for row in shade],
+        "customdata": [
+            [[f"{a:g}", f"{b:g}", f"{v:.4g}"] for a, v in zip(x, row, strict=True)] for b, row in zip(y, z, strict=True)
+        ],
         "hovertemplate": f"{_safe(x_label)} %{{customdata[0]}}<br>{_safe(y_label)} %{{customdata[1]}}<br>"
-        "<b>%{z:.4~g}</b><extra></extra>",
+        "<b>%{customdata[2]}</b><extra></extra>",
+        "colorbar": {"title": {"text": "log10"}} if _wide(z) else {},
         "hoverongaps": False,
         "colorscale": "Viridis",
         "reversescale": not larger_is_better,

@@ -70,8 +70,8 @@ def page(study: Study, extra: Iterable[Extra] = ()) -> str:
 <body>
 <header><h1>{title}</h1><p class="quiet">{_summary(study)}</p></header>
 <main>
-{"".join(sections)}
 {"".join(added)}
+{"".join(sections)}
 <section><h2>Configurations</h2>
 <p class="quiet">A file with one of these is run again by <code>fedloom run FILE</code>.</p>
 {"".join(_configurations(tasks))}</section>

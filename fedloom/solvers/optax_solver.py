@@ -13,7 +13,6 @@ from fedloom.optimizers import optimizer as named
 from fedloom.problem import Key, Problem, Scalar, Solution
 from fedloom.solvers.batches import Minibatch
 
-
 _adam = named("adam", learning_rate=1e-3)
 
 
