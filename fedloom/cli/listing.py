@@ -92,6 +92,7 @@ def show(task: Task) -> str:
         "needs": ", ".join(task.needs) or "nothing: drawn or installed here",
         "model": "" if task.model is None else f"{task.model.name}, {task.model.parameters:,} parameters",
         "metrics": ", ".join(m.name for m in task.metrics),
+        "target": "" if task.target is None else f"{task.target[0]} {task.target[1]:g}",
         "weights": "" if task.model is None else str(task.weights),
     }
     lines += [f"  {name:<8} {value}" for name, value in facts.items() if value]
