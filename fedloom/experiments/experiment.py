@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib.util
 import inspect
+import json
 import pathlib
 import sys
 import tomllib
@@ -77,7 +78,7 @@ class Experiment:
 
     def load(self) -> Loaded:
         """The task's data for this seed, with the experiment's own split, model and weights."""
-        split = None if self.split is None else tuple(sorted(self.split.items()))
+        split = None if self.split is None else json.dumps(dict(self.split))  # as a key, whatever its values are
         return _load(self.base_task(), self.seed, split, self.model, self.weights)
 
     def check(self) -> Loaded:
@@ -275,9 +276,7 @@ RESPLIT = tuple(n for n in SPLITS if next(iter(inspect.signature(SPLITS[n]).para
 
 
 @functools.lru_cache(maxsize=4)  # the methods of a comparison share their data
-def _load(
-    task: Task, seed: int, split: tuple[tuple[str, Any], ...] | None, model: str | None, weights: str | None
-) -> Loaded:
+def _load(task: Task, seed: int, split: str | None, model: str | None, weights: str | None) -> Loaded:
     changes: dict[str, Any] = {}
     if model is not None:
         changes["model"] = MODELS[model]()
@@ -285,7 +284,7 @@ def _load(
         changes["weights"] = weights
     if split is not None:
         data = task.data(seed) if callable(task.data) else task.data
-        changes["data"] = _resplit(task, data, dict(split), seed)
+        changes["data"] = _resplit(task, data, json.loads(split), seed)
     return dataclasses.replace(task, **changes).load(seed)
 
 
