@@ -163,6 +163,8 @@ def for_client(value: T, k: Any) -> T:
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of an error sentence: what the user may have meant."""
     names = sorted(names)
+    if not names:
+        return " There are none."
     close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
     meant = "".join(f" Did you mean {n!r}?" for n in names if n.lower() in close)
     if len(names) > 20:  # too many to read: those that share most with what was typed

@@ -1,6 +1,8 @@
 """The command: what a person sees, and what it says about mistakes."""
 
+import contextlib
 import json
+import signal
 import subprocess
 
 import numpy as np
@@ -62,7 +64,7 @@ def test_describe(capsys):
 def test_mistakes_are_answered_with_a_sentence(capsys, monkeypatch, tmp_path):
     code, out, err = run(capsys, "show", "mnist-2n")
     assert (code, out) == (2, "")
-    assert "There is no task 'mnist-2n'. Did you mean" in err
+    assert "There is no task, algorithm, solver or cohort 'mnist-2n'. Did you mean" in err
     monkeypatch.setenv("FEDLOOM_DATA", str(tmp_path))
     code, _, err = run(capsys, "describe", "mnist-2nn-iid")
     assert code == 2
@@ -176,6 +178,36 @@ def test_an_interruption_says_how_to_go_on(capsys, monkeypatch, tmp_path):
     assert fl.experiments.read("alone").finished
 
 
+def test_an_interruption_that_python_drops_is_heeded(capsys, monkeypatch):
+    """As when the signal comes while a callback of the garbage collector runs."""
+    from fedloom.cli import interruption
+
+    def dropped(self, name, experiment, row):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        monkeypatch.setattr("fedloom.experiments.progress.Lines.row", dropped)
+        assert run(capsys, "run", "quadratics", "--rounds", "9", "--out", "a")[0] == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [row["round"] for row in fl.experiments.read("a").rows] == [0, 1]
+    assert interruption.listen() is None  # what was asked is forgotten
+    monkeypatch.undo()
+    signal.signal(signal.SIGINT, before)
+
+
+def test_the_examples_of_the_documentation(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    split = ("--split", "dirichlet", "--split.clients", "50", "--split.alpha", "0.1")
+    regularizer = ("--algorithm", "feddr", "--algorithm.g", "l1", "--algorithm.g.strength", "0.01")
+    assert run(capsys, "run", "digits", *split, *regularizer, "--rounds", "1", "--out", "a", "--quiet")[0] == 0
+    e = fl.experiments.read("a").experiment
+    assert e.split == {"name": "dirichlet", "clients": 50, "alpha": 0.1}
+    assert e.algorithm.g == fl.regularizers.l1(0.01)
+
+
 def test_a_machine_that_fails_is_another_exit_code(capsys, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
@@ -227,16 +259,32 @@ MISTAKES = [
     (("compare", "quadratics", "digits"), "compare takes one task, or TOML files"),
     (("compare", "quadratics", "--variant", "exakt"), "has no variant 'exakt'. Did you mean 'exact'?"),
     (("compare", "quadratics", "--sink", "tensorbord"), "Did you mean 'tensorboard'?"),
-    (("run", "quadratics", "--rounds", "many"), "rounds must be a whole number, 1 or more, got 'many'"),
+    (("run", "quadratics", "--rounds", "many"), "rounds must be a whole number from 1 to 2^32 - 1, got 'many'"),
     (("run", "quadratics", "--algorithm.alpa", "1"), "has no field 'alpa'"),
     (("run", "quadratics", "--algorithm.alpha"), "--algorithm.alpha needs a value"),
     (("run", "quadratics", "--algorithm", "fedpd", "--cohort", "uniform"), "FedPD needs every client in every round"),
     (("run", "nowhere.toml"), "nowhere.toml"),
     (("run", "quadratics", "--out", "/dev/null/x"), "Nothing can be written to"),
     (("run",), "required: TASK"),
-    (("list", "tsks"), "invalid choice: 'tsks'"),
+    (("list", "tsks"), "There is no 'tsks'. Did you mean 'tasks'?"),
+    (("compar",), "There is no 'compar'. Did you mean 'compare'?"),
+    (("show", "fedavgg"), "Did you mean 'fedavg'?"),
+    (("compare", "quadratics", "--seeds", ""), "--seeds must be a number of seeds"),
+    (("compare", "quadratics", "--seeds", "1,1"), "--seeds has 1 twice"),
+    (
+        ("compare", "quadratics", "--target", "tran loss=0.9"),
+        "there is no metric 'tran loss'. Did you mean 'train loss'?",
+    ),
+    (("compare", "a.toml", "--algorithms", "fedavg"), "--algorithms and --variant belong to a task"),
+    (("run", "quadratics", "--rounds", "99999999999"), "rounds must be a whole number from 1 to 2^32 - 1"),
+    (("run", "quadratics", "--cohort", "everyone", "--cohort.m", "5"), "everyone has no field 'm'. There are none."),
+    (("run", "quadratics", "--model", "2nn"), "'quadratics' is a function of w"),
+    (("run", "/dev.toml"), "/dev.toml cannot be read: No such file"),
+    (("describe", "digits", "--picture", "x.foo"), "--picture must be a file that ends with .png, .svg, .pdf"),
+    (("describe", "quadratics", "--picture", "x.png"), "'quadratics' has no examples to draw"),
+    (("resume", "nowhere", "--rounds", "3"), "resume has no option --rounds"),
     (("list", "tasks", "--solver.lr", "1"), "list has no option --solver.lr"),
-    (("resume", "nowhere"), "nowhere is not the directory of a study"),
+    (("resume", "nowhere"), "There is no directory nowhere"),
     (("report", "nowhere"), "There is no directory nowhere"),
     (("reproduce", "feddane-figure"), "Did you mean 'feddane-figure"),
     (("sweep", "quadratics"), "There is nothing to sweep"),

@@ -9,7 +9,8 @@ import pytest
 import tomli_w
 
 import fedloom as fl
-from fedloom.experiments.experiment import Experiment, changed, experiment, find_task, from_config, from_toml, methods
+from fedloom.experiments.experiment import Experiment, changed, experiment, from_config, from_toml, methods
+from fedloom.experiments.loading import find_task
 from fedloom.experiments.plain import from_plain, to_plain
 from fedloom.optimizers import OPTIMIZERS, optimizer
 
@@ -37,6 +38,7 @@ VALUES = [
     (fl.Optax(optimizer("adam", learning_rate=0.01), epochs=3), fl.solvers.SOLVERS),
     (fl.cohorts.stragglers(of=fl.cohorts.bernoulli(0.2), share=0.9, drop=True), fl.cohorts.COHORTS),
     (fl.cohorts.scheduled(((0, 1), (2,))), fl.cohorts.COHORTS),
+    (fl.FedOpt(optimizer("sgd", learning_rate=0.5, momentum=None)), fl.ALGORITHMS),
 ]
 
 
@@ -51,9 +53,10 @@ def test_values_survive_plain_data(value, registry):
 
 
 def test_one_number_for_each_client_survives_plain_data():
-    plain = to_plain(fl.FedProx(np.array([0.5, 0.25])), fl.ALGORITHMS)
-    assert plain["mu"] == [0.5, 0.25]
-    np.testing.assert_array_equal(from_plain(plain, fl.ALGORITHMS, "algorithm").mu, [0.5, 0.25])
+    for mu in ([0.5, 0.25], [1, 2]):
+        plain = to_plain(fl.FedProx(np.array(mu)), fl.ALGORITHMS)
+        assert plain["mu"] == mu
+        np.testing.assert_array_equal(from_plain(plain, fl.ALGORITHMS, "algorithm").mu, mu)
 
 
 def test_what_has_no_name_cannot_be_written():
@@ -83,6 +86,31 @@ def test_changes_keep_the_other_fields():
     scheduled = changed(e, {"solver.lr": {"name": "exponential", "value": 0.1}, "solver.lr.decay": 0.5})
     assert scheduled.solver.lr == fl.schedules.exponential(0.1, 0.5)
     assert changed(scheduled, {"solver.batch_size": "none"}).solver.batch_size is None
+    split = changed(e, {"split": "dirichlet", "split.clients": 50, "split.alpha": 0.1})
+    assert split.split == {"name": "dirichlet", "clients": 50, "alpha": 0.1}
+    assert changed(split, {"split": {"alpha": 0.5}}).split == {"name": "dirichlet", "clients": 50, "alpha": 0.5}
+    assert changed(split, {"split": "none"}).split is None
+
+
+@fl.frozen
+class Mine(fl.FedAvg):
+    """A method of one's own, which is not registered."""
+
+
+def test_values_without_a_name_run_in_memory_but_not_in_a_directory(tmp_path):
+    for algorithm in (Mine(lr=0.5), fl.FedOpt(optax.adam(0.1))):
+        e = experiment("quadratics", algorithm, rounds=1, solver="gd")
+        assert fl.run(e).finished
+        with pytest.raises(ValueError, match="cannot be written to a file"):
+            fl.run(e, tmp_path / "a")
+        assert not (tmp_path / "a").exists()
+    assert changed(experiment("quadratics", Mine(lr=0.5)), {"algorithm.lr": 0.25}).algorithm == Mine(lr=0.25)
+
+
+def test_a_changed_copy_of_a_registered_task_needs_its_own_name():
+    other = dataclasses.replace(fl.tasks.TASKS["digits"], weights="uniform")
+    with pytest.raises(ValueError, match="not the registered one of the name 'digits'"):
+        experiment(other, "fedavg").to_toml()
 
 
 def test_defaults_come_from_the_task():
@@ -92,22 +120,27 @@ def test_defaults_come_from_the_task():
     assert experiment("digits").algorithm == fl.tasks.TASKS["digits"].setting(methods("digits")[0]).algorithm
     assert experiment("digits", "lookahead").solver == own.solver  # no settings of its own
     assert experiment("digits", "fedpd").cohort == fl.cohorts.everyone()
+    assert experiment("synthetic-1-1", "fedpd").cohort == fl.cohorts.everyone()  # where the task does not say
+    assert experiment("digits", seed=np.int64(3)) == experiment("digits", seed=3)
     assert experiment("digits", fl.FedDyn(0.7)).algorithm == fl.FedDyn(0.7)
 
 
 def test_every_part_of_the_task_can_be_replaced():
     split = {"name": "dirichlet", "clients": 30, "alpha": 0.1}
-    e = experiment("digits", "fedavg", split=split, model="feddyn-emnist", weights="uniform", seed=3)
+    e = experiment("digits", "fedavg", split=split, model="feddyn-emnist", weights="uniform", seed=4)
     with pytest.raises(ValueError, match=r"takes \[batch, ...\] with \(784,\) numbers an example"):
         e.check()  # a model for images of 784 pixels
     loaded = changed(e, {"model": "none"}).check()
-    own = fl.load("digits", seed=3)
+    own = fl.load("digits", seed=4)
     y = np.asarray(own.data.train[1])
     rows = np.sort(own.data.split.order)
-    expected = fl.splits.dirichlet(y[rows], 30, 0.1, seed=3)
+    expected = fl.splits.dirichlet(y[rows], 30, 0.1, seed=4)
     np.testing.assert_array_equal(loaded.data.split.order, rows[expected.order])
     np.testing.assert_array_equal(loaded.federation.weights, np.full(30, 1 / 30))
     np.testing.assert_array_equal(loaded.w, own.w)
+    natural = experiment("synthetic-1-1", "fedavg", split={"name": "iid", "clients": 7})
+    assert fl.load("synthetic-1-1").data.test_split is not None
+    assert natural.load().data.test_split is None  # the test examples no longer belong to clients
 
 
 def test_a_task_of_ones_own(tmp_path, monkeypatch):
@@ -134,9 +167,9 @@ MISTAKES = [
     ({"task": "digitz"}, r"There is no task 'digitz'. Did you mean 'digits'\?"),
     ({}, r'An experiment needs a task, such as task = "digits"'),
     ({"task": "digits", "roundz": 3}, r"An experiment has no field 'roundz'. Did you mean 'rounds'\?"),
-    ({"task": "digits", "rounds": "ten"}, "rounds must be a whole number, 1 or more, got 'ten'"),
-    ({"task": "digits", "rounds": 0}, "rounds must be a whole number, 1 or more, got 0"),
-    ({"task": "digits", "seed": -1}, "seed must be a whole number, 0 or more, got -1"),
+    ({"task": "digits", "rounds": "ten"}, "rounds must be a whole number from 1 to .*, got 'ten'"),
+    ({"task": "digits", "rounds": 0}, "rounds must be a whole number from 1 to .*, got 0"),
+    ({"task": "digits", "seed": -1}, "seed must be a whole number from 0 to .*, got -1"),
     ({"task": "digits", "algorithm": "fedavgg"}, r"There is no algorithm 'fedavgg'. Did you mean 'fedavg'\?"),
     (
         {"task": "digits", "algorithm": {"name": "feddyn", "alpa": 1}},
@@ -156,6 +189,9 @@ MISTAKES = [
     ({"task": "digits", "model": "2n"}, r"model: there is no '2n'. Did you mean '2nn'\?"),
     ({"task": "digits", "weights": "size"}, "weights must be 'examples' or 'uniform', got 'size'"),
     ({"task": "digits", "split": {"name": "dirchlet"}}, r"split: there is no 'dirchlet'.*Did you mean 'dirichlet'\?"),
+    ({"task": "digits", "split": 5}, "split must be a name or a table such as .*, got 5"),
+    ({"task": "digits", "model": ["a"]}, "model: there is no"),
+    ({"task": "digits", "on_nonfinite": "ignore"}, "on_nonfinite must be 'raise' or 'drop', got 'ignore'"),
     ({"task": "digits", "split": {"name": "iid", "alpha": 1}}, "split: iid has no field 'alpha'"),
 ]
 

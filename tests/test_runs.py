@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fedloom as fl
-from fedloom.experiments import checkpoint, files
+from fedloom.experiments import checkpoint, files, loading
 from fedloom.experiments.experiment import changed, experiment
 from fedloom.experiments.run import plan, read, resume, run
 
@@ -220,6 +220,77 @@ def test_a_log_that_was_cut(tmp_path):
     directory = stopped(tmp_path / "a")
     (directory / "log.jsonl").write_bytes(log(directory)[:50])
     refused(directory, "is shorter than its checkpoint says")
+    run(small(), tmp_path / "b")
+    (tmp_path / "b/log.jsonl").unlink()
+    refused(tmp_path / "b", "is shorter than its checkpoint says")
+
+
+def test_damaged_files_are_named(tmp_path):
+    directory = stopped(tmp_path / "a")
+    (directory / "seconds.json").write_bytes(b"")
+    refused(directory, r"seconds.json is damaged")
+    np.savez(directory / "checkpoint.npz", x=np.zeros(3))
+    refused(directory, "it is another kind of file")
+    run(small(), tmp_path / "b")
+    (tmp_path / "b/about.json").unlink()
+    with pytest.raises(ValueError, match=r"about.json is missing"):
+        read(tmp_path / "b")
+
+
+def test_the_config_of_a_finished_run_cannot_be_changed_either(tmp_path):
+    run(small(), tmp_path / "a")
+    (tmp_path / "a/config.toml").write_text(changed(small(), {"algorithm.alpha": 7.0}).to_toml())
+    refused(tmp_path / "a", "belongs to another experiment")
+    with pytest.raises(ValueError, match="belongs to another experiment"):
+        read(tmp_path / "a")
+    plan(small(), tmp_path / "b")
+    with pytest.raises(ValueError, match="is another experiment than the one given"):
+        resume(tmp_path / "b", experiment=small(seed=1))
+
+
+TASK = """
+import numpy as np, fedloom as fl
+x = np.arange(12.0)[:, None] * SCALE
+task = fl.Task("mine", fl.by_client(x, np.arange(12) % 2, np.arange(12) % 3, test=0.25), fl.models.mlp(1, 2))
+"""
+
+
+def test_data_that_changed_since(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(TASK.replace("SCALE", "1"))
+    directory = stopped(tmp_path / "a", experiment(f"{file}:task", "fedavg", rounds=5))
+    file.write_text(TASK.replace("SCALE", "2"))
+    loading._module.cache_clear()
+    loading.load.cache_clear()
+    refused(directory, "the task or its data have changed since")
+
+
+def test_a_model_of_another_size_or_type(tmp_path):
+    directory = stopped(tmp_path / "a")
+    meta = dict(np.load(directory / "checkpoint.npz"))
+    np.savez(directory / "checkpoint.npz", **meta | {"server 0": meta["server 0"].astype(np.float32)})
+    refused(directory, "a model of another size or float type")
+
+
+def test_time_adds_up_over_processes(tmp_path):
+    directory = stopped(tmp_path / "a")
+    (directory / "seconds.json").write_text('{"seconds": 1000}')
+    assert 1000 < resume(directory).seconds < 1100
+
+
+def test_few_rounds_cost_no_more_if_they_are_seldom_evaluated():
+    rows = run(small(evaluate_every=4_000_000_000)).rows  # would not fit into memory
+    assert [row["round"] for row in rows] == [0, 6]
+
+
+def test_clients_that_are_not_finite_can_be_left_out():
+    data = fl.by_client(np.array([[1.0], [2.0], [np.inf], [4.0]]), np.array([0, 1, 0, 1]), np.arange(4), test=0)
+    task = fl.Task("bad", data, fl.models.mlp(1, 2))
+    e = experiment(task, "fedavg", rounds=2, on_nonfinite="drop")
+    records = list(fl.simulate(e.algorithm, e.load().federation, e.solver, e.load().w, 2, seed=0, on_nonfinite="drop"))
+    assert records[-1].dropped
+    assert run(changed(e, {"on_nonfinite": "raise"})).diverged
+    assert "loss is inf" in run(e).diverged  # of all clients, and so of the bad one too
 
 
 def test_directories_that_are_not_free(tmp_path):
@@ -280,21 +351,31 @@ def test_a_disk_that_is_too_small(tmp_path):
     ],
     ids=["infinite", "exploded"],
 )
-def test_divergence_is_a_result(tmp_path, changes, words):
-    e = changed(small("fedavg", rounds=50, cohort="everyone"), changes)
+@pytest.mark.parametrize("every", [1, 7])
+def test_divergence_is_a_result(tmp_path, changes, words, every):
+    e = changed(small("fedavg", rounds=50, cohort="everyone", evaluate_every=every), changes)
     result = run(e, tmp_path / "a")
     assert result.finished
     assert re.search(words, result.diverged)
     assert result.rows[-1]["round"] < 50
     assert all(np.isfinite(row["train loss"]) for row in result.evaluated)
     again = resume(tmp_path / "a")
+    assert again.w is None
+    assert result.w is None
     assert again.diverged == result.diverged
     assert again.rows == result.rows
 
 
-def test_a_loss_that_only_rises_a_little_has_not_diverged():
-    e = small("feddyn", rounds=3)
-    assert run(e).diverged is None
+@pytest.mark.parametrize(
+    ("first", "later", "diverged"), [(2.0, 1900.0, False), (2.0, 2100.0, True), (1e-9, 900.0, False)]
+)
+def test_how_far_a_loss_may_rise(monkeypatch, first, later, diverged):
+    """A thousand times above the first one, or above 1."""
+    losses = iter([first, later, first])
+    monkeypatch.setattr("fedloom.tasks.task.Loaded.evaluate", lambda self, w: {"train loss": next(losses)})
+    result = run(small(rounds=2))
+    assert bool(result.diverged) == diverged
+    assert len(result.rows) == (2 if diverged else 3)
 
 
 def test_resuming_a_record_does_not_repeat_its_own_residual():

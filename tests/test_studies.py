@@ -12,7 +12,7 @@ from fedloom.experiments.compare import compare, comparison
 from fedloom.experiments.experiment import experiment
 from fedloom.experiments.progress import Clock, Json, Lines, Live, duration
 from fedloom.experiments.result import Result
-from fedloom.experiments.run import run
+from fedloom.experiments.run import plan, run
 from fedloom.experiments.study import find_runs, read_study, resume_study, run_all
 
 
@@ -95,10 +95,53 @@ def test_all_are_checked_before_the_first_is_run(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-def test_two_runs_cannot_have_one_place():
+def test_every_run_has_its_own_place_inside_the_study(tmp_path):
     e = experiment("quadratics", "feddyn", rounds=1)
-    with pytest.raises(ValueError, match=r"Two experiments have the same name and seed: a-b/seed-0"):
-        run_all([("a b", e), ("a/b", e)], "nowhere")
+    with pytest.raises(ValueError, match="Two experiments have the name 'a' and the seed 0"):
+        run_all([("a", e), ("a", e)])
+    names = ["a b", "a/b", "..", "-", "日本", "/etc", "x" * 300]
+    study = run_all([(name, e) for name in names], tmp_path / "deep/study")
+    assert [r.name for r in study.results] == names
+    places = {r.directory for r in read_study(tmp_path / "deep/study").results}
+    assert len(places) == len(names)
+    assert all(p.resolve().parent.parent == (tmp_path / "deep/study").resolve() for p in places)
+
+
+def test_a_study_that_was_stopped_while_it_was_planned(tmp_path, monkeypatch):
+    runs = quadratics("feddyn", "feddr")
+    whole = run_all(runs, tmp_path / "whole")
+    for stop_at in range(4):
+        planned = []
+
+        def stop(*arguments, stop_at=stop_at, planned=planned):
+            if len(planned) == stop_at:
+                raise KeyboardInterrupt
+            planned.append(arguments)
+            return plan(*arguments)
+
+        directory = tmp_path / f"stopped{stop_at}"
+        with monkeypatch.context() as patch:
+            patch.setattr("fedloom.experiments.study.plan", stop)
+            with pytest.raises(KeyboardInterrupt):
+                run_all(runs, directory)
+        assert [r.rows for r in resume_study(directory).results] == [r.rows for r in whole.results]
+
+
+def test_different_experiments_are_not_taken_for_seeds_of_one(tmp_path):
+    for place, alpha, seed in (("a", 1.0, 0), ("b", 9.0, 0), ("c", 1.0, 1)):
+        run(experiment("quadratics", fl.FedDyn(alpha), rounds=1, seed=seed), tmp_path / place)
+    run(experiment("quadratics", "feddr", rounds=1), tmp_path / "d")
+    names = [r.name for r in find_runs([tmp_path]).results]
+    assert names == [f"feddyn ({tmp_path / p})" for p in "abc"] + ["feddr"]
+    assert {r.name for r in find_runs([tmp_path / "a", tmp_path / "c"]).results} == {"feddyn"}  # two seeds
+    study = run_all(quadratics("feddyn"), tmp_path / "e/study")
+    assert [r.name for r in find_runs([tmp_path / "e"]).results] == [r.name for r in study.results]
+
+
+def test_different_targets_are_none(tmp_path):
+    for place, target in (("a", 0.1), ("b", 0.2)):
+        run_all(quadratics("feddyn", seeds=[0]), tmp_path / place, target=("train loss", target))
+    assert find_runs([tmp_path / "a", tmp_path / "b"]).target is None
 
 
 def test_runs_are_found_wherever_they_are(tmp_path):
@@ -205,9 +248,9 @@ def test_time_left(monkeypatch):
     clock.row(name, first, {"round": 5})
     assert clock.left() == "15 s left"
     assert clock.speed(name, first) == 1.0
-    clock.row(name, second, {"round": 5})  # side by side
-    assert clock.left() == "5 s left"
+    clock.row(name, second, {"round": 5})  # resumed: these rounds were those of another process
+    assert clock.left() == "10 s left"
     clock.end(Result(name, first, [], {}))
     now = 115.0
-    assert clock.left() == "5 s left"
+    assert clock.left() == "8 s left"
     assert [duration(s) for s in (7, 65, 3725)] == ["7 s", "1:05", "1:02:05"]

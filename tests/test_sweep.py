@@ -243,6 +243,25 @@ def test_points_of_large_models_run_alone_and_bit_by_bit(tmp_path, monkeypatch):
     assert watching.rows == [(name, t) for name in watching.begun for t in rounds]  # one after the other
 
 
+def test_a_stopped_sweep_ends_with_the_bits_of_one_that_was_not(tmp_path):
+    """Rounding depends on how many points are side by side, so those that are over are computed again beside them."""
+    base = experiment("digits", "fedavg", rounds=4, evaluate_every=2)
+    over = {"solver.lr": [0.1, 0.2, 0.05, 1e6]}
+    whole = sweep(base, over, directory=tmp_path / "whole")
+    assert whole.results[3].diverged
+
+    class Stop(Watching):
+        def end(self, result):
+            super().end(result)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(base, over, directory=tmp_path / "stopped", progress=Stop())
+    assert sum(r.finished for r in read_study(tmp_path / "stopped").results) == 1
+    study = resume_sweep(tmp_path / "stopped")
+    assert [r.rows for r in study.results] == [r.rows for r in whole.results]
+
+
 def test_a_point_that_was_stopped_alone_goes_on_from_its_checkpoint(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         sweep(GRADIENT_DESCENT, {"algorithm.lr": [0.5, 1.0]}, directory=tmp_path / "s", progress=Watching(stop_at=1))
@@ -252,8 +271,11 @@ def test_a_point_that_was_stopped_alone_goes_on_from_its_checkpoint(tmp_path):
     watching = Watching()
     study = resume_sweep(tmp_path / "s", progress=watching)
     assert [t for name, t in watching.rows if name == "algorithm.lr=1"] == [3, 4]
-    for result in study.results:
-        assert result.rows == run(result.experiment).rows  # each was alone, so bit by bit
+    assert study.results[1].rows == run(study.results[1].experiment).rows  # it was alone, so bit by bit
+    losses = [
+        [row["train loss"] for row in rows] for rows in (study.results[0].rows, run(study.results[0].experiment).rows)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
 
 
 def test_nan_within_a_chunk_is_logged_as_in_a_single_run():
@@ -329,7 +351,7 @@ def test_every_decade_of_a_range_is_drawn_alike():
         ({"algorithm.lr": [0.1, -0.2]}, None, r"algorithm.lr=-0.2: algorithm: FedSGD: lr must be a positive number"),
         ({"algorithm.l": [0.1]}, None, r"fedsgd has no field 'l'. Did you mean 'lr'"),
         ({"algoritm.lr": [0.1]}, None, r"no field 'algoritm.lr'. Did you mean 'algorithm'"),
-        ({"rounds": [5, 0]}, None, "rounds=0: rounds must be a whole number, 1 or more"),
+        ({"rounds": [5, 0]}, None, "rounds=0: rounds must be a whole number from 1"),
         ({"cohort": ["uniform"], "cohort.m": [3, 50]}, None, r"cohort.m=50: uniform: m = 50 is larger"),
         ({"algorithm": ["fedpd"], "cohort": ["uniform"]}, None, "algorithm=fedpd,cohort=uniform: .*every client"),
     ],

@@ -64,6 +64,7 @@ class FedDyn(Round):
 
 @frozen
 class FedDynOneGD(Round):
+    about = "FedDyn's variant with one gradient a round instead of local minimisation."
     alpha: float = hyper(positive, "inverse step size", default=10.0)
 
     def init(self, w: Vector) -> Server:

@@ -94,6 +94,7 @@ class Adaptive(ServerOptimizer):
 
 @frozen
 class FedAdagrad(Adaptive):
+    about = "FedOpt with Adagrad at the server: steps shrink with the sum of squared updates."
     lr: float = hyper(positive, "server step size", default=0.1)
     beta1: float = hyper(probability, "momentum", default=0.0)
 
@@ -116,6 +117,7 @@ def bias_correction(rule: "FedAdam | FedYogi", t: Scalar) -> Scalar:
 
 @frozen
 class FedAdam(Adaptive):
+    about = "FedOpt with Adam at the server: steps by the running mean of squared updates."
     beta2: float = hyper(probability, "memory of the second moment", default=0.99)
     bias_correction: str = static(BIAS_CORRECTION, "multiplier of the step size", default="none")
 
@@ -128,6 +130,7 @@ class FedAdam(Adaptive):
 
 @frozen
 class FedYogi(Adaptive):
+    about = "FedOpt with Yogi at the server: as Adam, but the second moment changes additively."
     beta2: float = hyper(probability, "memory of the second moment", default=0.99)
     bias_correction: str = static(BIAS_CORRECTION, "multiplier of the step size", default="none")
 
@@ -145,6 +148,7 @@ class Momentum(NamedTuple):
 
 @frozen
 class FedAvgM(ServerOptimizer):
+    about = "FedAvg with momentum at the server."
     lr: float = hyper(positive, "server step size", default=1.0)
     beta: float = hyper(probability, "momentum", default=0.9)
 
@@ -166,6 +170,7 @@ _sgd = named("sgd", learning_rate=1.0)
 
 @frozen
 class FedOpt(ServerOptimizer):
+    about = "FedAvg whose server gives the mean update to any optax optimizer, as a negative gradient."
     optimizer: optax.GradientTransformation = static(optax_optimizer, "the server's optimizer", default=_sgd)
 
     def init(self, w: Vector) -> Slots:

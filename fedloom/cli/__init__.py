@@ -4,13 +4,16 @@ Exit codes: 0 done, 1 stopped by the machine (a full disk, say), 2 bad input, 3 
 """
 
 import argparse
+import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import fedloom
 from fedloom.cli import experimenting, listing
 from fedloom.cli.flags import nearest_option, take_dotted
+from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
+from fedloom.hyperparameters import nearest
 
 EPILOG = """\
 first steps:
@@ -26,7 +29,11 @@ class Parser(argparse.ArgumentParser):
     """One that raises a sentence."""
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; see `{self.prog} --help`.")
+        raise ValueError(f"{message.rstrip('.')}; see `{self.prog} --help`.")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise ValueError(f"There is no {value!r}.{nearest(str(value), action.choices)}")
 
 
 def parser(complete: bool = False) -> argparse.ArgumentParser:
@@ -55,8 +62,20 @@ def _completion(given: argparse.Namespace) -> int:
     return 0
 
 
+def command() -> None:
+    """What the script `fedloom` calls."""
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code == 130:
+        os._exit(code)  # threads of an interrupted computation may still run, and crash while Python tears itself down
+    sys.exit(code)
+
+
 def main(arguments: list[str] | None = None) -> int:
+    """The command with the given arguments; returns the exit code."""
     try:
+        listen()
         plain, dotted = take_dotted(sys.argv[1:] if arguments is None else arguments)
         given, rest = parser().parse_known_args(plain)
         unknown = rest or [f"--{name}" for name in dotted if not hasattr(given, "fields")]

@@ -1,8 +1,6 @@
 """`python -m fedloom.cli`: the command without its script."""
 
-import sys
-
-from fedloom.cli import main
+from fedloom.cli import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -10,20 +10,22 @@ from typing import Any
 
 from fedloom import report, reproductions, sinks
 from fedloom.cli.flags import add_fields, changes, numbers, target
+from fedloom.cli.interruption import Heeding
 from fedloom.experiments.compare import comparison
-from fedloom.experiments.experiment import Experiment, changed, experiment, find_task, from_toml
+from fedloom.experiments.experiment import Experiment, changed, experiment, from_toml
+from fedloom.experiments.loading import find_task
 from fedloom.experiments.points import over
 from fedloom.experiments.presets import PRESETS
 from fedloom.experiments.progress import Json, Lines, Live
 from fedloom.experiments.run import CONFIG, plan
-from fedloom.experiments.study import Progress, Study, find_runs, read_study, resume_alone, resume_study, run_all
+from fedloom.experiments.study import STUDY, Progress, Study, find_runs, read_study, resume_alone, resume_study, run_all
 from fedloom.experiments.sweep import Select, resume_sweep, sweep, sweep_table
 from fedloom.sinks import SINKS
 from fedloom.tasks import TASKS
 
 COMPARE = """\
-Which method is best on a task, and what does it cost? Every method starts from the same model and meets the same
-clients, for each seed. Ends with a table and a report that opens in a browser.
+Which method is best on a task, and what does it cost? For each seed every method starts from the same model, and those
+with the same cohort rule meet the same clients. Ends with a table and a report that opens in a browser.
 
 TASK is a name from `fedloom list tasks`, FILE.py:NAME for a task of your own, or experiments in TOML files.
 """
@@ -117,7 +119,10 @@ _directory: list[pathlib.Path] = []  # where the command works, for messages aft
 
 
 def how_to_resume() -> str:
-    return f" `fedloom resume {_directory[-1]}` goes on." if _directory and _directory[-1].exists() else ""
+    """The end of a sentence, if there is something to resume."""
+    if not _directory or not any((_directory[-1] / file).exists() for file in (CONFIG, STUDY)):
+        return ""
+    return f" `fedloom resume {_directory[-1]}` goes on."
 
 
 def _new_directory(given: argparse.Namespace, name: str) -> pathlib.Path:
@@ -133,12 +138,12 @@ def _new_directory(given: argparse.Namespace, name: str) -> pathlib.Path:
     return path
 
 
-def _progress(given: argparse.Namespace) -> Progress | None:
+def _progress(given: argparse.Namespace) -> Progress:
     if given.json:
-        return Json()
+        return Heeding(Json())
     if given.quiet:
-        return None
-    return Live() if sys.stderr.isatty() else Lines()
+        return Heeding(None)
+    return Heeding(Live() if sys.stderr.isatty() else Lines())
 
 
 def _experiment(given: argparse.Namespace) -> Experiment:
@@ -152,7 +157,11 @@ def _experiment(given: argparse.Namespace) -> Experiment:
 
 
 def _from_file(path: str) -> Experiment:
-    return from_toml(pathlib.Path(path).read_text(), path)
+    try:
+        text = pathlib.Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    return from_toml(text, path)
 
 
 def _compare(given: argparse.Namespace) -> int:
@@ -160,6 +169,8 @@ def _compare(given: argparse.Namespace) -> int:
     tasks, fields = given.tasks, changes(given)
     sink = [sinks.sink(name) for name in given.sink]
     if all(t.endswith(".toml") for t in tasks):
+        if given.algorithms or given.variant:
+            raise ValueError("--algorithms and --variant belong to a task; the files have their own algorithms.")
         base = [(pathlib.Path(t).stem, changed(_from_file(t), fields)) for t in tasks]
         runs = [(name, changed(e, {"seed": seed})) for name, e in base for seed in seeds]
         title, own = "a comparison", None

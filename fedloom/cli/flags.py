@@ -5,7 +5,8 @@ import dataclasses
 import tomllib
 from typing import Any
 
-from fedloom.experiments.experiment import PARTS, RESPLIT
+from fedloom.experiments.experiment import PARTS
+from fedloom.experiments.loading import RESPLIT
 from fedloom.hyperparameters import nearest
 from fedloom.models import MODELS
 
@@ -18,8 +19,15 @@ FIELDS = {
     "split": "divide the data anew: --split dirichlet --split.clients 50 --split.alpha 0.1",
     "model": "another model, from `fedloom list models`",
     "weights": "population weights: examples or uniform",
+    "on_nonfinite": "a client that returns NaN ends the run (raise) or is left out (drop)",
 }
-CHOICES: dict[str, Any] = {**PARTS, "split": RESPLIT, "model": MODELS, "weights": ("examples", "uniform")}
+CHOICES: dict[str, Any] = {
+    **PARTS,
+    "split": RESPLIT,
+    "model": MODELS,
+    "weights": ("examples", "uniform"),
+    "on_nonfinite": ("raise", "drop"),
+}
 
 
 def add_fields(command: argparse.ArgumentParser, complete: bool, leave_out: tuple[str, ...] = ()) -> None:
@@ -72,6 +80,21 @@ def value(text: str) -> Any:
         return text
 
 
+NOT_OPTIONS = (
+    "command",
+    "do",
+    "dotted",
+    "fields",
+    "task",
+    "tasks",
+    "directory",
+    "directories",
+    "name",
+    "names",
+    "what",
+)
+
+
 def nearest_option(text: str, given: argparse.Namespace) -> str:
     """What to say about an argument that nobody asked for."""
     if not text.startswith("-"):
@@ -87,7 +110,11 @@ def numbers(text: str, option: str) -> list[int]:
     try:
         found = [int(n) for n in text.split(",") if n.strip()]
     except ValueError:
-        raise ValueError(f"{option} must be a number of seeds, or seeds separated by commas; got {text!r}.") from None
+        found = []
+    if not found:
+        raise ValueError(f"{option} must be a number of seeds, or seeds separated by commas; got {text!r}.")
+    if twice := [seed for seed in found if found.count(seed) > 1]:
+        raise ValueError(f"{option} has {twice[0]} twice.")
     if "," not in text:
         if found[0] < 1:
             raise ValueError(f"{option} must be 1 or more, got {text}.")

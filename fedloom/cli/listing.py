@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import inspect
+import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,7 +15,7 @@ from fedloom.data.download import fetch
 from fedloom.data.files import data_directory
 from fedloom.data.splits import SPLITS
 from fedloom.experiments.about import about
-from fedloom.experiments.experiment import find_task
+from fedloom.experiments.loading import find_task
 from fedloom.hyperparameters import brief, nearest
 from fedloom.models import MODELS
 from fedloom.reproductions import REPRODUCTIONS
@@ -31,7 +32,7 @@ def _tasks() -> Iterable[tuple[str, ...]]:
 
 
 def _algorithms() -> Iterable[tuple[str, ...]]:
-    return ((name, _first_line(kind)) for name, kind in ALGORITHMS.items())
+    return ((name, kind.about or _first_line(kind)) for name, kind in ALGORITHMS.items())
 
 
 def _models() -> Iterable[tuple[str, ...]]:
@@ -78,6 +79,9 @@ LISTS: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]
     "regularizers": (("regularizer", "about"), _regularizers),
     "downloads": (("download", "state", "files in the data directory"), _downloads),
 }
+
+
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -155,6 +159,9 @@ def _show(given: argparse.Namespace) -> int:
         if given.task in registry and given.task not in TASKS:
             print(show_value(given.task, registry[given.task]))
             return 0
+    known = [*TASKS, *ALGORITHMS, *solvers.SOLVERS, *cohorts.COHORTS]
+    if given.task not in TASKS and ":" not in given.task:
+        raise ValueError(f"There is no task, algorithm, solver or cohort {given.task!r}.{nearest(given.task, known)}")
     print(show(find_task(given.task)))
     return 0
 
@@ -176,8 +183,14 @@ def show_value(name: str, kind: Any) -> str:
 
 
 def describe(task: Task, seed: int, picture: str | None = None) -> str:
+    if picture is not None and pathlib.Path(picture).suffix not in PICTURES:
+        raise ValueError(f"--picture must be a file that ends with {', '.join(PICTURES)}; got {picture!r}.")
+    if picture is not None and pathlib.Path(picture).exists():
+        raise ValueError(f"--picture: {picture} is there already; take another name.")
     loaded = task.load(seed)
     if loaded.data is None:
+        if picture is not None:
+            raise ValueError(f"--picture: task {task.name!r} has no examples to draw.")
         return f"{loaded.federation.clients} clients, functions of a vector of {loaded.w.size} numbers"
     facts = about(loaded)
     if picture is not None:

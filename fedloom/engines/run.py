@@ -22,6 +22,10 @@ class ClientError(RuntimeError):
 class NonFiniteUpdate(ArithmeticError):
     """A client produced NaN or infinity; the message names the client, the round and the exchange."""
 
+    def __init__(self, message: str, round: int = 0):
+        super().__init__(message)
+        self.round = round  # from 0
+
 
 class Counters(NamedTuple):
     """Totals since the start of the run."""
@@ -254,12 +258,14 @@ def all_finite(tree: Any) -> Any:
 def not_finite(t: int, client: int, exchange: str) -> NonFiniteUpdate:
     return NonFiniteUpdate(
         f"Client {client} returned NaN or infinity in round {t} (from 0), exchange {exchange!r}. "
-        "Lower the step sizes, or leave such clients out with on_nonfinite='drop'."
+        "Lower the step sizes, or leave such clients out with on_nonfinite='drop'.",
+        t,
     )
 
 
 def server_not_finite(t: int, exchange: str) -> NonFiniteUpdate:
     return NonFiniteUpdate(
         f"The server's state has NaN or infinity after round {t} (from 0), exchange {exchange!r}, although all replies "
-        "were finite. Lower the server's step size."
+        "were finite. Lower the server's step size.",
+        t,
     )

@@ -50,7 +50,14 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> Non
 
 def read_meta(path: pathlib.Path) -> dict[str, Any]:
     with _opened(path) as arrays:
+        if "meta" not in arrays:
+            raise ValueError(f"{path} cannot be read as a checkpoint: it is another kind of file.")
         return json.loads(arrays["meta"].tobytes())
+
+
+def check_config(path: pathlib.Path, config: str) -> None:
+    if read_meta(path).get("config") != config:
+        raise ValueError(f"{path} belongs to another experiment than {path.parent / 'config.toml'}, which was changed.")
 
 
 def read_model(path: pathlib.Path) -> np.ndarray:
@@ -67,8 +74,7 @@ def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, conf
             f"{path} has format {meta['format']}, this version of FedLoom reads {FORMAT}; resume it with "
             f"fedloom {meta['versions']['fedloom']}, or run the experiment again in a new directory."
         )
-    if meta["config"] != config:
-        raise ValueError(f"{path} belongs to another experiment than {path.parent / 'config.toml'}, which was changed.")
+    check_config(path, config)
     now = versions()
     other = [f"{name} {old} (here {now.get(name)})" for name, old in meta["versions"].items() if now.get(name) != old]
     if other:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedloom.algorithm import Algorithm
-from fedloom.experiments.experiment import Experiment, experiment, find_task, methods
+from fedloom.experiments.experiment import Experiment, experiment, methods
+from fedloom.experiments.loading import find_task
 from fedloom.experiments.study import OpenSink, Progress, Runs, Study, run_all
 from fedloom.hyperparameters import brief
 from fedloom.tasks import Task

@@ -1,12 +1,8 @@
 """An experiment: one frozen value that determines a run, down to its bits; a TOML file; flags on the command line."""
 
 import dataclasses
-import functools
-import importlib.util
-import inspect
 import json
 import pathlib
-import sys
 import tomllib
 from collections.abc import Mapping
 from typing import Any
@@ -18,9 +14,8 @@ from fedloom.algorithm import Algorithm
 from fedloom.algorithms import ALGORITHMS
 from fedloom.client import Solver
 from fedloom.cohorts import COHORTS, CohortRule, everyone
-from fedloom.data.federated import FederatedData
-from fedloom.data.splits import SPLITS
 from fedloom.engines.run import prepare
+from fedloom.experiments.loading import check_split, find_task, load
 from fedloom.experiments.plain import from_plain, to_plain
 from fedloom.hyperparameters import nearest
 from fedloom.models import MODELS
@@ -54,21 +49,28 @@ class Experiment:
     split: Mapping[str, Any] | None = None  # for example {"name": "dirichlet", "clients": 100, "alpha": 0.3}
     model: str | None = None  # a name from `fedloom list models`
     weights: str | None = None  # population weights: "examples" or "uniform"
+    on_nonfinite: str = "raise"  # a client that returns NaN ends the run ("raise") or is left out ("drop")
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0)):
             value = getattr(self, name)
+            if isinstance(value, np.integer):
+                object.__setattr__(self, name, value := int(value))
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**32:
-                raise ValueError(f"{name} must be a whole number, {least} or more, got {value!r}.")
+                raise ValueError(f"{name} must be a whole number from {least} to 2^32 - 1, got {value!r}.")
         for name, kind in (("algorithm", Algorithm), ("solver", Solver), ("cohort", CohortRule)):
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} must be a value such as {kind.__name__}s are, got {getattr(self, name)!r}.")
-        if self.model is not None and self.model not in MODELS:
+        if not isinstance(self.task, str | Task):
+            raise ValueError(f"task must be a name or a Task, got {self.task!r}.")
+        if self.model is not None and (not isinstance(self.model, str) or self.model not in MODELS):
             raise ValueError(f"model: there is no {self.model!r}.{nearest(str(self.model), MODELS)}")
         if self.weights not in (None, "examples", "uniform"):
             raise ValueError(f"weights must be 'examples' or 'uniform', got {self.weights!r}.")
+        if self.on_nonfinite not in ("raise", "drop"):
+            raise ValueError(f"on_nonfinite must be 'raise' or 'drop', got {self.on_nonfinite!r}.")
         if self.split is not None:
-            _check_split(self.split)
+            check_split(self.split)
         if isinstance(self.task, str) and ".py:" in self.task:  # a run may be resumed from another folder
             path, _, name = self.task.rpartition(":")
             object.__setattr__(self, "task", f"{pathlib.Path(path).resolve()}:{name}")
@@ -78,30 +80,46 @@ class Experiment:
 
     def load(self) -> Loaded:
         """The task's data for this seed, with the experiment's own split, model and weights."""
-        split = None if self.split is None else json.dumps(dict(self.split))  # as a key, whatever its values are
-        return _load(self.base_task(), self.seed, split, self.model, self.weights)
+        split = (
+            None if self.split is None else json.dumps({k: _number(v) for k, v in self.split.items()})
+        )  # as a key, whatever its values are
+        return load(self.base_task(), self.seed, split, self.model, self.weights)
 
     def check(self) -> Loaded:
         """Load the data and raise a sentence for what cannot be run, before anything is compiled."""
         loaded = self.load()
-        prepare(
-            self.algorithm, loaded.federation, self.solver, loaded.w, self.rounds, self.cohort, self.seed, "raise", None
-        )
+        run = (self.algorithm, loaded.federation, self.solver, loaded.w, self.rounds, self.cohort, self.seed)
+        prepare(*run, self.on_nonfinite, None)
         return loaded
 
     def to_plain(self) -> dict[str, Any]:
+        if isinstance(self.task, Task) and TASKS.get(self.task.name, self.task) is not self.task:
+            raise ValueError(
+                f"This task is not the registered one of the name {self.task.name!r}; to write it to a file, give it "
+                "a name of its own."
+            )
         plain: dict[str, Any] = {"task": self.task.name if isinstance(self.task, Task) else self.task}
         for field in dataclasses.fields(self)[1:]:
             value = getattr(self, field.name)
             if field.name in PARTS:
                 plain[field.name] = to_plain(value, PARTS[field.name])
             elif value is not None:
-                plain[field.name] = dict(value) if isinstance(value, Mapping) else value
+                table = isinstance(value, Mapping)
+                plain[field.name] = {k: _number(v) for k, v in value.items()} if table else value
         return plain
 
     def to_toml(self) -> str:
         plain = self.to_plain()
         return tomli_w.dumps(dict(sorted(plain.items(), key=lambda item: isinstance(item[1], dict))))
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def name_of(algorithm: Algorithm) -> str:
+    """The name under which an algorithm is registered, or that of its class."""
+    return next((name for name, kind in ALGORITHMS.items() if type(algorithm) is kind), type(algorithm).__name__)
 
 
 def from_config(plain: Mapping[str, Any]) -> Experiment:
@@ -117,6 +135,8 @@ def from_config(plain: Mapping[str, Any]) -> Experiment:
     name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
     if all(part in plain for part in (*PARTS, "rounds", "evaluate_every")):  # it need not know the task to be read
         parts = {part: from_plain(plain[part], registry, part) for part, registry in PARTS.items()}
+        if isinstance(plain.get("split"), str):
+            parts["split"] = {"name": plain["split"]}
         return Experiment(**{**plain, **parts, "task": _text(plain["task"], "task")})
     start = experiment(plain.pop("task"), None if name is None else _text(name, "algorithm"))
     if "rounds" in plain:
@@ -143,7 +163,7 @@ def experiment(
     found = task if isinstance(task, Task) else find_task(_text(task, "task"))
     name = next(iter(_first(found, variant))) if algorithm is None else algorithm
     if isinstance(name, Algorithm):
-        name = next((n for n, kind in ALGORITHMS.items() if type(name) is kind), "")
+        name = name_of(name)
     elif name not in ALGORITHMS:
         raise ValueError(f"There is no algorithm {name!r}.{nearest(str(name), ALGORITHMS)}")
     setting = _setting(found, name, variant)
@@ -158,7 +178,7 @@ def experiment(
 
 def _every(rounds: Any) -> int:
     """A hundred evaluations, if there are as many rounds."""
-    return max(1, rounds // 100) if isinstance(rounds, int) else 1
+    return max(1, rounds // 100) if isinstance(rounds, int) and rounds < 2**32 else 1
 
 
 def changed(old: Experiment, changes: Mapping[str, Any]) -> Experiment:
@@ -175,30 +195,51 @@ def changed(old: Experiment, changes: Mapping[str, Any]) -> Experiment:
             raise ValueError(f"An experiment has no field {key!r}.{nearest(part, names)}")
         now = new.get(part, getattr(old, part))
         if not inner:
-            new[part] = _merged(now, value, part) if part in PARTS else value
-            continue
-        plain = now if isinstance(now, Mapping) else to_plain(now, PARTS[part]) if part in PARTS else now
-        new[part] = _put(plain, inner.split("."), value, part)
+            new[part] = _merged(now, value, part) if part in (*PARTS, "split") else value
+        elif part in PARTS and not isinstance(now, Mapping) and "." not in inner and _has_plain(now, inner, value):
+            new[part] = _replaced(now, inner, value, part)  # also of a value that has no name
+        else:
+            new[part] = _put(_table(now, part), inner.split("."), value, part)
     for part, registry in PARTS.items():
         if part in new and isinstance(new[part], Mapping | str):
             new[part] = from_plain(new[part], registry, part)
-    if isinstance(new.get("split"), str):
-        new["split"] = {"name": new["split"]}
     fields: dict[str, Any] = {k: None if isinstance(v, str) and v == "none" else v for k, v in new.items()}
     return dataclasses.replace(old, **fields)
 
 
+def _has_plain(value: Any, field: str, new: Any) -> bool:
+    """A number for a number: no names have to be looked up."""
+    numbers = isinstance(getattr(value, field, None), int | float) and isinstance(new, int | float)
+    return numbers and not isinstance(new, bool)
+
+
+def _replaced(value: Any, field: str, new: Any, part: str) -> Any:
+    try:
+        return dataclasses.replace(value, **{field: new})
+    except ValueError as error:
+        raise ValueError(f"{part}: {error}") from error
+
+
+def _table(value: Any, part: str) -> Any:
+    """A part as plain data."""
+    return to_plain(value, PARTS[part]) if part in PARTS and not isinstance(value, Mapping | str) else value
+
+
 def _merged(old: Any, value: Any, part: str) -> Any:
     """A table of the same name as the old value, or of none, changes the fields that it has."""
-    if not isinstance(value, Mapping | str):
+    if not isinstance(value, Mapping | str) or (part == "split" and value == "none"):
         return value
     given = {"name": value} if isinstance(value, str) else dict(value)
-    plain = dict(old) if isinstance(old, Mapping) else to_plain(old, PARTS[part])
-    return {**plain, **given} if given.get("name", plain["name"]) == plain["name"] else given
+    plain = _table(old, part) if old is not None and old != "none" else {}
+    plain = {"name": plain} if isinstance(plain, str) else dict(plain)
+    name = plain.get("name")
+    return {**plain, **given} if given.get("name", name) == name else given
 
 
 def _put(table: Any, path: list[str], value: Any, part: str) -> dict[str, Any]:
-    """The table with one entry changed, at any depth."""
+    """The table with one entry changed, at any depth. A name stands for the table of its defaults."""
+    if isinstance(table, str) and table != "none":
+        table = {"name": table}
     if not isinstance(table, Mapping):
         raise ValueError(f"{part} has no field {path[0]!r}: it is {table!r}.")
     inner = value if len(path) == 1 else _put(table.get(path[0], {}), path[1:], value, f"{part}.{path[0]}")
@@ -210,95 +251,24 @@ def methods(task: str | Task, variant: str | None = None) -> list[str]:
     return list(_first(task if isinstance(task, Task) else find_task(task), variant))
 
 
-def find_task(name: str) -> Task:
-    """A registered task, or FILE.py:NAME, a task that stands in a Python file."""
-    if name in TASKS:
-        return TASKS[name]
-    path, _, attribute = name.rpartition(":")
-    if not path.endswith(".py"):
-        raise ValueError(f"There is no task {name!r}.{nearest(name, TASKS)} One's own is given as FILE.py:NAME.")
-    module = _module(pathlib.Path(path).resolve())
-    if not isinstance(getattr(module, attribute, None), Task):
-        found = [n for n, value in vars(module).items() if isinstance(value, Task)]
-        raise ValueError(f"{path} has no task {attribute!r}.{nearest(attribute, found)}")
-    return getattr(module, attribute)
-
-
-@functools.cache
-def _module(path: pathlib.Path) -> Any:
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _first(task: Task, variant: str | None) -> Mapping[str, Setting]:
     """The settings of a variant, or of the first one."""
     if variant is not None and variant not in task.settings:
         raise ValueError(f"Task {task.name!r} has no variant {variant!r}.{nearest(variant, task.settings)}")
-    if not task.settings:
-        return OWN_TASKS
-    return task.settings[variant] if variant is not None else next(iter(task.settings.values()))
+    tables = [table for table in task.settings.values() if table] or [OWN_TASKS]
+    return task.settings[variant] if variant is not None else tables[0]
 
 
 def _setting(task: Task, name: str, variant: str | None) -> Setting:
-    tables = [_first(task, variant)] if variant is not None else list(task.settings.values()) or [OWN_TASKS]
+    tables = [_first(task, variant), *(task.settings.values() if variant is None else ())]
     for table in tables:
         if name in table:
             return table[name]
     like = next(iter(tables[0].values()))
-    return dataclasses.replace(like, algorithm=ALGORITHMS[name]()) if name else like
+    return dataclasses.replace(like, algorithm=ALGORITHMS[name]()) if name in ALGORITHMS else like
 
 
 def _text(value: Any, field: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{field} must be a name, got {value!r}.")
     return value
-
-
-def _check_split(split: Mapping[str, Any]) -> None:
-    name = split.get("name")
-    if name not in RESPLIT:
-        raise ValueError(f"split: there is no {name!r} that divides by labels.{nearest(str(name), RESPLIT)}")
-    known = [p for p in list(inspect.signature(SPLITS[name]).parameters)[1:] if p not in ("seed", "sizes", "priors")]
-    for key in split:
-        if key not in ("name", *known):
-            raise ValueError(f"split: {name} has no field {key!r}.{nearest(key, known)}")
-
-
-# Splits of examples by their labels alone, which can take the place of a task's own.
-RESPLIT = tuple(n for n in SPLITS if next(iter(inspect.signature(SPLITS[n]).parameters)) in ("n", "labels"))
-
-
-@functools.lru_cache(maxsize=4)  # the methods of a comparison share their data
-def _load(task: Task, seed: int, split: str | None, model: str | None, weights: str | None) -> Loaded:
-    changes: dict[str, Any] = {}
-    if model is not None:
-        changes["model"] = MODELS[model]()
-    if weights is not None:
-        changes["weights"] = weights
-    if split is not None:
-        data = task.data(seed) if callable(task.data) else task.data
-        changes["data"] = _resplit(task, data, json.loads(split), seed)
-    return dataclasses.replace(task, **changes).load(seed)
-
-
-def _resplit(task: Task, data: Any, split: dict[str, Any], seed: int) -> FederatedData:
-    """All examples that the task trains on, divided anew; the test set stays, but no longer belongs to clients."""
-    if not isinstance(data, FederatedData) or np.ndim(data.train[1]) != 1:
-        raise ValueError(f"split: the data of task {task.name!r} have no labels to divide by.")
-    rows = np.sort(data.split.order)
-    labels = np.asarray(data.train[1])[rows]
-    function = SPLITS[split.pop("name")]
-    first = next(iter(inspect.signature(function).parameters))
-    try:
-        divided = function(len(labels) if first == "n" else labels, seed=seed, **split)
-    except TypeError as error:
-        raise ValueError(f"split: {error}.") from error
-    divided = dataclasses.replace(divided, order=rows[divided.order]).at_least(1)
-    return dataclasses.replace(data, split=divided, test_split=None)

@@ -55,7 +55,7 @@ def from_plain(plain: Any, registry: Registry, what: str) -> Any:
     kind = registry[name]
     if not dataclasses.is_dataclass(kind):
         try:
-            return kind(**given)
+            return kind(**{k: None if v == "none" else v for k, v in given.items()})
         except (TypeError, ValueError) as error:
             raise ValueError(f"{what}: {name} cannot be made of {given!r}: {error}.") from error
     fields = {f.name: f for f in dataclasses.fields(kind)}
@@ -80,7 +80,7 @@ def _value(plain: Any, field: dataclasses.Field, what: str) -> Any:
         return from_plain(plain, registry, what)
     if isinstance(plain, list):
         if plain and all(isinstance(v, int | float) and not isinstance(v, bool) for v in plain):
-            return tuple(plain) if all(isinstance(v, int) for v in plain) else np.array(plain, float)
+            return tuple(plain) if field.metadata.get("static") else np.array(plain, float)
         return tuple(tuple(v) if isinstance(v, list) else v for v in plain)
     return None if plain == "none" and not (domain and domain.holds(plain)) else plain
 

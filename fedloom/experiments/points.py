@@ -58,7 +58,19 @@ def parse_over(text: str) -> tuple[str, Values]:
     try:
         return field, tomllib.loads(f"x = [{values}]")["x"]
     except tomllib.TOMLDecodeError:  # names need no quotes here
-        return field, [_value(piece.strip()) for piece in values.split(",")]
+        return field, [_value(piece.strip()) for piece in _pieces(values)]
+
+
+def _pieces(text: str) -> list[str]:
+    """Apart at the commas that are not inside brackets."""
+    pieces, depth = [""], 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    return pieces
 
 
 def _value(text: str) -> Any:

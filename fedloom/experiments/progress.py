@@ -14,6 +14,7 @@ from fedloom.experiments.experiment import Experiment
 from fedloom.experiments.result import COUNTERS, Result, Row
 
 EVERY = 10.0  # seconds between the plain lines of one run
+EARLY = 0.05  # the share of all rounds before which no time is estimated
 
 
 class Clock:
@@ -34,8 +35,12 @@ class Clock:
         self.done[result.name, result.experiment.seed] = result.experiment.rounds  # also if it diverged before
 
     def left(self) -> str:
-        done = sum(self.done.values())
-        return duration((time.monotonic() - self.start) * (self.total - done) / done) + " left" if done else ""
+        """The time left, once so much is done that the first compilation does not spoil the estimate."""
+        left = self.total - sum(self.done.values())
+        done = sum(self.done[run] - first for run, (first, _) in self.first.items())  # by this process
+        if done < EARLY * (done + left):
+            return ""
+        return duration((time.monotonic() - self.start) * left / done) + " left" if done else ""
 
     def speed(self, name: str, experiment: Experiment) -> float:
         """Rounds a second of one run."""
@@ -86,7 +91,8 @@ class Lines:
         if "diverged" not in row and time.monotonic() - self.said >= EVERY:
             self._say(
                 f"{name}, seed {experiment.seed}: round {row['round']} of {experiment.rounds}, {values(row)}, "
-                f"{megabytes(row)}, {self.clock.speed(name, experiment):.1f} rounds/s, {self.clock.left()}"
+                f"{megabytes(row)}, {self.clock.speed(name, experiment):.1f} rounds/s"
+                + (f", {left}" if (left := self.clock.left()) else "")
             )
 
     def end(self, result: Result) -> None:
@@ -113,7 +119,7 @@ class Live:
         self.console = console or Console(stderr=True)
         self.bars = Progress(
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, min_width=12)),
-            BarColumn(bar_width=16),
+            *([BarColumn(bar_width=16)] if self.console.width >= 80 else []),
             TextColumn("{task.completed:.0f}/{task.total:.0f}", table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
             console=self.console,
@@ -133,7 +139,7 @@ class Live:
         speed = self.clock.speed(name, experiment)
         words = values(row)
         if "diverged" not in row:
-            words = f"{brief_values(row)} {megabytes(row)} " + (f"{speed:.0f} rounds/s" if speed else "compiling")
+            words = f"{brief_values(row)} " + (f"{speed:.0f} rounds/s" if speed else "compiling") + f" {megabytes(row)}"
         self.bars.update(
             self.run,
             description=f"{name} {experiment.seed}",

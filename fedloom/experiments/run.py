@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from fedloom.engines import NonFiniteUpdate, Record, simulate
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import about
-from fedloom.experiments.experiment import Experiment, from_toml
+from fedloom.experiments.experiment import Experiment, from_toml, name_of
 from fedloom.experiments.files import DRAFT, only_one, write_whole
 from fedloom.experiments.result import COUNTERS, Result, Row
 from fedloom.tasks import Loaded
@@ -68,7 +68,8 @@ def new_directory(path: pathlib.Path) -> None:
     """Make a directory, or take an empty one: nothing that is there is ever overwritten."""
     try:
         if path.exists() and (not path.is_dir() or any(p.suffix != DRAFT for p in path.iterdir())):
-            raise ValueError(f"{path} is there already and is not empty; take a new directory.")
+            what = "is not empty" if path.is_dir() else "is not a directory"
+            raise ValueError(f"{path} is there already and {what}; take a new directory.")
         path.mkdir(parents=True, exist_ok=True)
         (path / f"try{DRAFT}").touch()
         (path / f"try{DRAFT}").unlink()
@@ -86,7 +87,10 @@ def resume(
 ) -> Result:
     """Go on with the run of a directory from its last checkpoint, bit by bit as if it had never stopped."""
     path = pathlib.Path(directory)
-    experiment = experiment or read_config(path)
+    config = read_config(path)
+    if experiment is not None and experiment.to_toml() != config.to_toml():
+        raise ValueError(f"{path / CONFIG} is another experiment than the one given; take a new directory.")
+    experiment = experiment or config
     with only_one(path):
         if is_over(path, experiment):
             return read(path, name, experiment)
@@ -97,35 +101,60 @@ def read(directory: str | os.PathLike[str], name: str = "", experiment: Experime
     """The result of a run, finished or not, as its directory has it."""
     path = pathlib.Path(directory)
     experiment = experiment or read_config(path)
-    seconds = json.loads((path / SECONDS).read_bytes())["seconds"] if (path / SECONDS).exists() else 0.0
-    facts = json.loads((path / ABOUT).read_bytes()) if (path / ABOUT).exists() else {"metrics": {}}
-    model = checkpoint.read_model(path / CHECKPOINT) if (path / CHECKPOINT).exists() else None
-    return Result(name or default_name(experiment), experiment, _rows(path), facts, seconds, path, model)
+    rows = _rows(path)
+    if rows and not (path / ABOUT).exists():
+        raise ValueError(f"{path / ABOUT} is missing: the run cannot be read without it.")
+    facts = _json(path / ABOUT) if rows else {"metrics": {}}
+    saved = path / CHECKPOINT
+    model = None
+    if saved.exists():
+        checkpoint.check_config(saved, experiment.to_toml())
+        model = checkpoint.read_model(saved) if not (rows and "diverged" in rows[-1]) else None
+    return Result(name or default_name(experiment), experiment, rows, facts, _seconds(path), path, model)
+
+
+def _seconds(path: pathlib.Path) -> float:
+    return float(_json(path / SECONDS)["seconds"]) if (path / SECONDS).exists() else 0.0
+
+
+def _json(path: pathlib.Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}.") from error
 
 
 def read_config(path: pathlib.Path) -> Experiment:
+    if not path.is_dir():
+        raise ValueError(f"There is no directory {path}.")
     if not (path / CONFIG).is_file():
         raise ValueError(f"{path} is not the directory of a run: it has no {CONFIG}.")
     return from_toml((path / CONFIG).read_text(), str(path / CONFIG))
 
 
 def default_name(experiment: Experiment) -> str:
-    return experiment.to_plain()["algorithm"]["name"]
+    return name_of(experiment.algorithm)
 
 
 def _rows(path: pathlib.Path) -> list[Row]:
     """The rows of the log; a last line without its end was being written when the run was killed."""
     if not (path / LOG).exists():
         return []
-    return [json.loads(line) for line in (path / LOG).read_bytes().split(b"\n")[:-1]]
+    try:
+        return [json.loads(line) for line in (path / LOG).read_bytes().split(b"\n")[:-1]]
+    except ValueError as error:
+        raise ValueError(f"{path / LOG} is damaged: {error}.") from error
 
 
 def is_over(path: pathlib.Path, experiment: Experiment) -> bool:
     rows = _rows(path)
     if rows and "diverged" in rows[-1]:
         return True
-    done = (path / CHECKPOINT).exists() and checkpoint.read_meta(path / CHECKPOINT)["round"]
-    return done == experiment.rounds
+    if not (path / CHECKPOINT).exists():
+        return False
+    checkpoint.check_config(path / CHECKPOINT, experiment.to_toml())
+    done = checkpoint.read_meta(path / CHECKPOINT)["round"] == experiment.rounds
+    return done and bool(rows) and rows[-1]["round"] == experiment.rounds
 
 
 class Running:
@@ -176,13 +205,19 @@ class Running:
             record, length = checkpoint.load(
                 directory / CHECKPOINT, e.algorithm, self.loaded.w, self.loaded.federation.clients, e.to_toml()
             )
-        if (directory / SECONDS).exists():
-            self.spent = json.loads((directory / SECONDS).read_bytes())["seconds"]
+        self.spent = _seconds(directory)
         if length and (not (directory / LOG).exists() or (directory / LOG).stat().st_size < length):
             raise ValueError(
                 f"{directory / LOG} is shorter than its checkpoint says: rows were removed. Run the experiment again "
                 "in a new directory."
             )
+        if record is not None:
+            first, values = _rows(directory)[0], self.loaded.evaluate(self.loaded.w)
+            if json.dumps(values) != json.dumps({name: first.get(name) for name in values}):
+                raise ValueError(
+                    f"{directory}: the initial model is not worth what it was when the run began, so the task or its "
+                    "data have changed since. Run the experiment again in a new directory."
+                )
         write_whole(directory / ABOUT, json.dumps(self.about, indent=1).encode())
         self.log = open(directory / LOG, "a+b")  # noqa: SIM115 (`close` closes it)
         self.log.truncate(length)
@@ -203,14 +238,15 @@ class Running:
                 e.rounds,
                 cohort=e.cohort,
                 seed=e.seed,
-                chunk=e.evaluate_every,
+                chunk=min(e.evaluate_every, e.rounds),
+                on_nonfinite=e.on_nonfinite,
                 resume=start,
             ):
                 if not self.take(record, loaded.evaluate(record.w)):
                     return None
                 w = record.w
         except NonFiniteUpdate as error:
-            self.give_up(self.rows[-1]["round"], str(error))
+            self.give_up(error.round + 1, str(error))
             return None
         return w
 

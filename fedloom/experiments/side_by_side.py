@@ -40,7 +40,7 @@ def alike(experiments: Sequence[Experiment]) -> list[list[int]]:
     """The experiments, by their places, that can run side by side: all but numbers is equal."""
     groups: list[tuple[Any, list[int]]] = []
     for i, e in enumerate(experiments):
-        shared = (e.task, e.seed, e.split, e.model, e.weights, e.cohort, e.rounds, e.evaluate_every)
+        shared = (e.task, e.seed, e.split, e.model, e.weights, e.cohort, e.rounds, e.evaluate_every, e.on_nonfinite)
         key = (shared, structure((e.algorithm, e.solver)))
         for other, members in groups:
             if other == key:
@@ -53,41 +53,45 @@ def alike(experiments: Sequence[Experiment]) -> list[list[int]]:
 
 def _run(runs: Sequence[Planned], progress: Progress | None) -> list[Result]:
     results: dict[int, Result] = {}
-    left = []
     for i, (name, experiment, directory) in enumerate(runs):
         if directory is not None and is_over(directory, experiment):
-            results[i] = read(directory, name)
+            results[i] = read(directory, name, experiment)
             if progress is not None:
                 progress.end(results[i])
         elif directory is not None and (directory / CHECKPOINT).exists():  # it was alone: it goes on from there
             results[i] = run_one(name, experiment, directory, progress, ())
-        else:
-            left.append(i)
-    for members in alike([runs[i][1] for i in left]):
-        group = [left[m] for m in members]
+    # Rounding depends on who is beside whom, so batches are those of a sweep that was never stopped.
+    for group in alike([experiment for _, experiment, _ in runs]):
+        if all(i in results for i in group):
+            continue
         first = runs[group[0]][1]
         loaded = first.check()
         most = points_at_once(first.algorithm, loaded.federation, loaded.w, first.cohort)
+        if first.on_nonfinite == "drop":  # what the compiled grid does not do
+            most = 1
         for part in np.array_split(group, math.ceil(len(group) / most)):  # of one size, or nearly: fewer programs
             batch = part.tolist()
-            if len(batch) == 1:
+            left = [i for i in batch if i not in results]
+            if len(batch) == 1 and left:
                 name, experiment, directory = runs[batch[0]]
                 results[batch[0]] = run_one(name, experiment, directory, progress, ())
-            else:
-                results |= dict(zip(batch, _together([runs[i] for i in batch], loaded, progress), strict=True))
+            elif left:
+                results |= _together(runs, batch, left, loaded, progress)
     return [results[i] for i in range(len(runs))]
 
 
-def _together(runs: Sequence[Planned], loaded: Loaded, progress: Progress | None) -> list[Result]:
-    """Runs that are alike, in one program, from their beginning."""
+def _together(
+    runs: Sequence[Planned], batch: list[int], left: list[int], loaded: Loaded, progress: Progress | None
+) -> dict[int, Result]:
+    """The runs of a batch in one program, from their beginning; only those that are left are logged."""
     results: dict[int, Result] = {}
+    e = runs[batch[0]][1]  # of all that they share
     with contextlib.ExitStack() as opened:
-        logs = [_opened(run, loaded, progress, len(runs), opened) for run in runs]
-        e = logs[0].experiment  # of all that they share
+        logs = {i: _opened(runs[i], loaded, progress, len(left), opened) for i in left}
         first = loaded.evaluate(loaded.w)
-        for log in logs:
+        for log in logs.values():
             log.begin(first)
-        algorithms, solvers = ([getattr(log.experiment, part) for log in logs] for part in ("algorithm", "solver"))
+        algorithms, solvers = ([getattr(runs[i][1], part) for i in batch] for part in ("algorithm", "solver"))
         for record in simulate_grid(
             algorithms,
             loaded.federation,
@@ -96,24 +100,24 @@ def _together(runs: Sequence[Planned], loaded: Loaded, progress: Progress | None
             e.rounds,
             cohort=e.cohort,
             seed=e.seed,
-            chunk=e.evaluate_every,
+            chunk=min(e.evaluate_every, e.rounds),
         ):
             record = record._replace(servers=jax.device_get(record.servers))
-            for i, log in enumerate(logs):
-                if i in results:
+            for place, i in enumerate(batch):
+                if i in results or i not in logs:
                     continue
-                diverged, going = record.diverged[i], False
+                log, diverged, going = logs[i], record.diverged[place], False
                 if diverged is not None:
-                    log.give_up(log.rows[-1]["round"], diverged.words)
+                    log.give_up(diverged.round + 1, diverged.words)
                 else:
-                    going = log.take(record.point(i), loaded.evaluate(record.w[i]))
+                    going = log.take(record.point(place), loaded.evaluate(record.w[place]))
                 if not going or record.round == e.rounds:
-                    results[i] = log.result(record.w[i] if going else None)
+                    results[i] = log.result(record.w[place] if going else None)
                     if progress is not None:
                         progress.end(results[i])
-            if len(results) == len(runs):
+            if len(results) == len(left):
                 break
-    return [results[i] for i in range(len(runs))]
+    return results
 
 
 def _opened(

@@ -1,6 +1,7 @@
 """A study: several experiments, each with several seeds, in one directory; stopped at any moment, it can be resumed."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -8,10 +9,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from fedloom.experiments.experiment import Experiment
+from fedloom.experiments.about import about as about_task
+from fedloom.experiments.experiment import Experiment, from_toml
 from fedloom.experiments.files import write_whole
 from fedloom.experiments.result import Result, Row
 from fedloom.experiments.run import CONFIG, default_name, new_directory, plan, read, read_config, resume, run
+from fedloom.hyperparameters import nearest
 
 STUDY = "study.json"
 
@@ -63,8 +66,10 @@ def run_all(
 
     One that diverges is a result like the others. All are checked before the first is run.
     """
-    for _, experiment in runs:
-        experiment.check()
+    _places(runs)  # names must differ
+    known = {metric for _, experiment in runs for metric in about_task(experiment.check())["metrics"]}
+    if target is not None and target[0] not in known:
+        raise ValueError(f"target: there is no metric {target[0]!r}.{nearest(target[0], known)}")
     if directory is None:
         results = _run_each([(name, e, None) for name, e in runs], progress, sinks)
         return Study(title, results, target, about or {})
@@ -79,14 +84,22 @@ def plan_study(
     """Make the directory of a study, and in it the directory of each run; these are returned."""
     if (path / STUDY).exists():
         raise ValueError(f"{path} has a study already: `fedloom resume {path}` goes on; or take a new directory.")
-    new_directory(path)
     places = _places(runs)
-    for place, (_, experiment) in zip(places, runs, strict=True):
-        plan(experiment, path / place)
-    named = [{"name": name, "run": place} for place, (name, _) in zip(places, runs, strict=True)]
+    named = [
+        {"name": name, "run": place, "config": experiment.to_toml()}
+        for place, (name, experiment) in zip(places, runs, strict=True)
+    ]
     plain = {"title": title, "target": target, "about": dict(about), "runs": named}
-    write_whole(path / STUDY, json.dumps(plain, indent=1).encode())
-    return [path / place for place in places]
+    new_directory(path)
+    write_whole(path / STUDY, json.dumps(plain, indent=1).encode())  # from here on it can be resumed
+    return [planned(path / place, experiment) for place, (_, experiment) in zip(places, runs, strict=True)]
+
+
+def planned(place: pathlib.Path, experiment: Experiment) -> pathlib.Path:
+    """The directory of a run, made if it is not there."""
+    if not (place / CONFIG).exists():
+        plan(experiment, place)
+    return place
 
 
 def resume_study(
@@ -99,8 +112,9 @@ def resume_study(
     path = pathlib.Path(directory)
     plain = _read_plain(path)
     given = experiments or {}
-    places = [(r["name"], path / r["run"], given.get(r["run"])) for r in plain["runs"]]
-    runs = [(name, e or read_config(place), place) for name, place, e in places]
+    runs = [(r["name"], given.get(r["run"]) or _config(path, r), path / r["run"]) for r in plain["runs"]]
+    for _, experiment, place in runs:
+        planned(place, experiment)
     return _study(path, plain, _run_each(runs, progress, sinks))
 
 
@@ -120,7 +134,20 @@ def read_study(directory: str | os.PathLike[str]) -> Study:
     """A study as its directory has it, finished or not."""
     path = pathlib.Path(directory)
     plain = _read_plain(path)
-    return _study(path, plain, [read(path / r["run"], r["name"]) for r in plain["runs"]])
+    return _study(path, plain, [_read(path, r) for r in plain["runs"]])
+
+
+def _config(path: pathlib.Path, run: Mapping[str, str]) -> Experiment:
+    """A run's own file, or what the study has planned."""
+    place = path / run["run"]
+    return read_config(place) if (place / CONFIG).exists() else from_toml(run["config"], str(path / STUDY))
+
+
+def _read(path: pathlib.Path, run: Mapping[str, str]) -> Result:
+    place = path / run["run"]
+    if (place / CONFIG).exists():
+        return read(place, run["name"])
+    return Result(run["name"], _config(path, run), [], {"metrics": {}}, 0.0, place)
 
 
 def _study(path: pathlib.Path, plain: dict[str, Any], results: Sequence[Result]) -> Study:
@@ -138,24 +165,48 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
     for path in paths:
         if not path.is_dir():
             raise ValueError(f"There is no directory {path}.")
-        if (path / STUDY).exists():
-            study = read_study(path)
-            results += study.results
-            targets.append(study.target)
-            continue
-        found = sorted(config.parent for config in path.rglob(CONFIG))
-        if not found:
+        studies = [read_study(file.parent) for file in sorted(path.rglob(STUDY))]
+        inside = {r.directory for study in studies for r in study.results}
+        alone = [read(c.parent) for c in sorted(path.rglob(CONFIG)) if c.parent not in inside]
+        if not studies and not alone:
             raise ValueError(f"There is no run in {path}: no {CONFIG} in it or below it.")
-        results += (here := [read(run_path) for run_path in found])
-        targets += [(t[0], t[1]) if (t := result.about.get("target")) else None for result in here]
+        results += [r for study in studies for r in study.results] + alone
+        targets += [study.target for study in studies]
+        targets += [(t[0], t[1]) if (t := r.about.get("target")) else None for r in alone]
     target = targets[0] if targets and all(t == targets[0] for t in targets) else None
-    return Study(", ".join(str(p) for p in paths), results, target)
+    return Study(", ".join(str(p) for p in paths), _told_apart(results), target)
+
+
+def _told_apart(results: Sequence[Result]) -> list[Result]:
+    """Results of one name must be seeds of one experiment; where they are not, the directory goes into the name."""
+    kinds: dict[tuple[str, str], dict[str, set[int]]] = {}
+    mixed = set()
+    for r in results:
+        group = (r.experiment.to_plain()["task"], r.name)
+        config = dataclasses.replace(r.experiment, seed=0).to_toml()
+        seeds = kinds.setdefault(group, {}).setdefault(config, set())
+        if len(kinds[group]) > 1 or r.experiment.seed in seeds:
+            mixed.add(group)
+        seeds.add(r.experiment.seed)
+
+    def named(r: Result) -> Result:
+        if (r.experiment.to_plain()["task"], r.name) not in mixed:
+            return r
+        place = r.directory.parent if r.directory and r.directory.name.startswith("seed-") else r.directory
+        return dataclasses.replace(r, name=f"{r.name} ({place})")
+
+    return [named(r) for r in results]
 
 
 def _read_plain(path: pathlib.Path) -> dict[str, Any]:
+    if not path.is_dir():
+        raise ValueError(f"There is no directory {path}.")
     if not (path / STUDY).is_file():
         raise ValueError(f"{path} is not the directory of a study: it has no {STUDY}.")
-    return json.loads((path / STUDY).read_bytes())
+    try:
+        return json.loads((path / STUDY).read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path / STUDY} is damaged: {error}.") from error
 
 
 def _run_each(
@@ -196,8 +247,21 @@ def run_one(
 
 def _places(runs: Runs) -> list[str]:
     """A directory for each run: its name, and below it the seed."""
-    places = [f"{re.sub('[^A-Za-z0-9.=_,+-]+', '-', name).strip('-')}/seed-{e.seed}" for name, e in runs]
-    if len(set(places)) < len(places):
-        twice = next(p for p in places if places.count(p) > 1)
-        raise ValueError(f"Two experiments have the same name and seed: {twice}.")
-    return places
+    if len({(name, e.seed) for name, e in runs}) < len(runs):
+        names = [(name, e.seed) for name, e in runs]
+        name, seed = next(n for n in names if names.count(n) > 1)
+        raise ValueError(f"Two experiments have the name {name!r} and the seed {seed}; give them names of their own.")
+    words = {name: _word(name) for name, _ in runs}
+    if len(set(words.values())) < len(words):  # names that look alike as directories
+        words = {name: f"{word}-{_short_hash(name)}" for name, word in words.items()}
+    return [f"{words[name]}/seed-{e.seed}" for name, e in runs]
+
+
+def _word(name: str) -> str:
+    """A name as that of a directory: nothing that leads elsewhere, and not too long."""
+    word = re.sub(r"[^\w.=,+-]+", "-", name).strip("-.") or "run"
+    return word if len(word.encode()) <= 100 else f"{word[:30]}-{_short_hash(name)}"
+
+
+def _short_hash(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:8]

@@ -19,7 +19,7 @@ from fedloom.experiments.points import parse_over as parse_over
 from fedloom.experiments.presets import PRESETS as PRESETS
 from fedloom.experiments.result import Result
 from fedloom.experiments.side_by_side import alike, run_side_by_side
-from fedloom.experiments.study import Progress, Study, plan_study, read_study
+from fedloom.experiments.study import Progress, Study, plan_study, planned, read_study
 from fedloom.hyperparameters import nearest
 
 
@@ -113,7 +113,11 @@ def sweep(
 def resume_sweep(directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Study:
     """Run what is left of a sweep: points that were not finished begin again."""
     study = _is_sweep(read_study(directory))
-    results = run_side_by_side([(r.name, r.experiment, r.directory) for r in study.results], progress)
+    runs = [(r.name, r.experiment, r.directory) for r in study.results]
+    for _, experiment, place in runs:
+        assert place is not None
+        planned(place, experiment)
+    results = run_side_by_side(runs, progress)
     return dataclasses.replace(study, results=results)
 
 
@@ -133,9 +137,19 @@ def _check(runs: Sequence[tuple[str, Experiment]], select: Select) -> None:
 # What came of it.
 
 
+def selection(study: Study) -> Select:
+    """By what a sweep's points are judged; the last 100 of 20 rounds are 20."""
+    select = Select(**_is_sweep(study).about["select"])
+    rounds = max(result.experiment.rounds for result in study.results)
+    return dataclasses.replace(select, last=min(select.last, rounds))
+
+
 def ranking(study: Study, select: Select | None = None) -> list[Point]:
     """The points of a sweep, the best first; those without a score last."""
-    select = select or Select(**_is_sweep(study).about["select"])
+    select = select or selection(study)
+    known = {metric for result in study.results for metric in result.metrics}
+    if known and select.metric not in known:
+        raise ValueError(f"select: there is no metric {select.metric!r}.{nearest(select.metric, known)}")
     points = []
     for name, values in study.about["points"].items():
         results = [result for result in study.results if result.name == name]
@@ -154,7 +168,7 @@ def best(study: Study, select: Select | None = None) -> Point:
 
 def sweep_table(study: Study, select: Select | None = None) -> str:
     """The points with their values and scores, the best first."""
-    select = select or Select(**_is_sweep(study).about["select"])
+    select = select or selection(study)
     points = ranking(study, select)
     fields = list(points[0].values)
     lines = [[*fields, str(select)]]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from fedloom import reproductions
 from fedloom.experiments.study import Study
-from fedloom.experiments.sweep import Select, heat_map, larger, sweep_table
+from fedloom.experiments.sweep import heat_map, larger, ranking, selection, sweep_table
 from fedloom.report import figures
 from fedloom.report.page import Extra
 
@@ -18,9 +18,11 @@ def extras(study: Study) -> list[Extra]:
     """Sections for the page."""
     kind = study.about.get("kind")
     if kind == "sweep":
-        table = f"<pre>{escape(sweep_table(study))}</pre>"
+        best = ranking(study)[0]
+        found = f"<p>Best: <b>{escape(best.name)}</b>, {escape(str(selection(study)))} {escape(best.words)}.</p>"
+        table = f"<details><summary>All points</summary><pre>{escape(sweep_table(study))}</pre></details>"
         map_ = _map(study)
-        return [("The sweep", table, None if map_ is None else figures.heat_map_plotly(**map_))]
+        return [("The sweep", found + table, None if map_ is None else figures.heat_map_plotly(**map_))]
     if kind == "reproduction":
         return [("Beside the paper", f"<pre>{escape(reproductions.text(study))}</pre>", None)]
     return []
@@ -45,7 +47,7 @@ def _map(study: Study) -> dict[str, Any] | None:
     order = first + [f for f in fields if f not in first]
     if len(order) < 2:
         return None
-    select = Select(**study.about["select"])
+    select = selection(study)
     xs, ys, scores = heat_map(study, order[0], order[1])
     return {
         "xs": xs,

@@ -138,9 +138,13 @@ def _about(results: Sequence[Result]) -> Mapping[str, Any]:
     return next((r.about for r in results if "clients" in r.about), {})
 
 
+def _noun(study: Study) -> str:
+    return "point" if study.about.get("kind") == "sweep" else "method"
+
+
 def _summary(study: Study) -> str:
     names, runs = len(by_name(study.results)), len(study.results)
-    words = [f"{names} method{'s' * (names != 1)}", f"{runs} run{'s' * (runs != 1)}"]
+    words = [f"{names} {_noun(study)}{'s' * (names != 1)}", f"{runs} run{'s' * (runs != 1)}"]
     for what, count in (
         ("diverged", sum(r.diverged is not None for r in study.results)),
         ("unfinished", sum(not r.finished for r in study.results)),
@@ -165,19 +169,20 @@ def _section(
     if about:
         summary = str(about.get("summary", f"{about['clients']:,} clients")).split("\n")[0]
         parts.append(f'<p class="quiet">{escape(summary)}, {about["parameters"]:,} parameters</p>')
-    parts.append(f'<div class="cards">{"".join(_cards(rows, goal, looks))}</div>')
+    parts.append(f'<div class="cards">{"".join(_cards(rows, goal, looks, _noun(study)))}</div>')
     parts.append(_controls(list(metrics(results)), goal.metric) + '<div class="plot curves"></div>')
     parts.append(
         '<p class="quiet">Lines: mean over seeds; bands: least to largest of the seeds; a cross: a run diverged after '
         "it. Click a name to hide it, double-click to see it alone. "
         "The vertical scale leaves out the first fifth of the rounds; double-click the plot to see everything."
         + (
-            f" Of {len(rows)} methods the first {MOST} of the table are shown at first.</p>"
+            f" Of {len(rows)} {_noun(study)}s the first {MOST} of the table are shown at first.</p>"
             if len(rows) > MOST
             else "</p>"
         )
     )
-    parts.append(f"<h3>Cost to reach {_signs(goal)} <span class='quiet'>({escape(goal.rule)})</span></h3>")
+    heading = "Cost" if math.isnan(goal.value) else f"Cost to reach {_signs(goal)}"
+    parts.append(f"<h3>{heading} <span class='quiet'>({escape(goal.rule)})</span></h3>")
     parts.append(_table(rows, goal, looks))
     parts.append("".join(f'<p class="quiet">{escape(line.replace("+-", "±"))}</p>' for line in tables.FOOTNOTE))
     if "sizes" in about:
@@ -185,7 +190,9 @@ def _section(
     return "".join(parts) + "</section>\n"
 
 
-def _cards(rows: Sequence[tables.Row], goal: tables.Target, looks: Mapping[str, tuple[str, str]]) -> Iterable[str]:
+def _cards(
+    rows: Sequence[tables.Row], goal: tables.Target, looks: Mapping[str, tuple[str, str]], noun: str
+) -> Iterable[str]:
     """The answers in short. Cost is compared among methods of which every seed reaches the target."""
     sure = [row for row in rows if row.reached == row.seeds and not row.diverged]
     whole = [row for row in rows if row.final is not None and math.isfinite(row.final) and not row.diverged]
@@ -198,8 +205,9 @@ def _cards(rows: Sequence[tables.Row], goal: tables.Target, looks: Mapping[str, 
     if whole:
         best = (max if goal.larger_is_better else min)(whole, key=lambda row: row.final or 0)
         cards.append((f"Best final {goal.metric}", best.name, tables.cells(best, "±")[4], looks[best.name][0]))
-    reached = f"{sum(row.reached > 0 for row in rows)} of {len(rows)} methods reach it"
-    yield _card("Target", _signs(goal), reached)
+    reached = f"{sum(row.reached > 0 for row in rows)} of {len(rows)} {noun}s reach it"
+    if not math.isnan(goal.value):
+        yield _card("Target", _signs(goal), reached)
     for what, who, much, colour in cards:
         yield _card(what, f'<i style="background:{colour}"></i>{escape(who)}', much)
 
@@ -232,7 +240,7 @@ def _table(rows: Sequence[tables.Row], goal: tables.Target, looks: Mapping[str, 
     heads = "".join(f'<th><button type="button">{escape(head)}</button></th>' for head in tables.heads(goal.metric))
     lines = []
     for row in rows:
-        raw = [row.name, row.rounds, row.models, row.bytes, row.final, row.seconds, row.seeds]
+        raw = [row.name, row.rounds, row.models, row.bytes, row.final, row.seconds, row.seeds, row.clients]
         colour, dash = looks[row.name]
         css = {"solid": "solid", "dash": "dashed", "dot": "dotted"}[dash]
         cells = []

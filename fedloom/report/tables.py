@@ -18,6 +18,7 @@ FOOTNOTE = (
     "rounds, models and bytes: until the target is first reached, at an evaluation; mean over the seeds that reach it.",
     "models: that a client in every exchange would send; a control variate counts as one (FedDyn's measure).",
     "bytes: of all clients, down and up.  +-: standard deviation over seeds.  seconds: of a run, compilation included.",
+    "clients: in an exchange, on average; some methods need everyone in every round.",
 )
 
 
@@ -31,6 +32,8 @@ class Target:
     rule: str
 
     def __str__(self) -> str:
+        if math.isnan(self.value):
+            return f"{self.metric}: none, since no run has an end to measure it by"
         return f"{self.metric} {'>=' if self.larger_is_better else '<='} {self.value:.4g}"
 
 
@@ -50,6 +53,7 @@ class Row:
     seconds: float | None
     diverged: tuple[int, ...]  # the round in which each of the seeds that diverged did so
     unfinished: int  # seeds
+    clients: float | None  # in an exchange, on average
 
     @property
     def lost(self) -> bool:
@@ -116,6 +120,9 @@ def _row(task: str, name: str, seeds: Sequence[Result], goal: Target) -> Row:
         seconds=_mean([r.seconds for r in seeds if r.rows]),
         diverged=tuple(r.rows[-1]["round"] for r in seeds if r.diverged is not None),
         unfinished=sum(not r.finished for r in seeds),
+        clients=_mean(
+            [row["messages"] / 2 / row["exchanges"] for r in seeds for row in r.evaluated[-1:] if row["exchanges"]]
+        ),
     )
 
 
@@ -162,7 +169,7 @@ def byte_words(value: float) -> str:
 
 
 def cells(row: Row, plus_minus: str = "+-") -> list[str]:
-    """A row in words, for every table that people read: name, rounds, models, bytes, final, seconds, seeds."""
+    """A row in words, for every table that people read: name, rounds, models, bytes, final, seconds, seeds, clients."""
     some = f" ({row.reached} of {row.seeds})" if 0 < row.reached < row.seeds else ""
     never = "not yet" if row.unfinished else "not reached"
     costs = [never, "-", "-"]
@@ -175,7 +182,8 @@ def cells(row: Row, plus_minus: str = "+-") -> list[str]:
     seconds = "-" if row.seconds is None else f"{row.seconds:.1f}"
     if words := notes(row):
         final = words if row.final is None else f"{final}, {words}"
-    return [row.name, *costs, final, seconds, str(row.seeds)]
+    clients = "-" if row.clients is None else f"{row.clients:.1f}".removesuffix(".0")
+    return [row.name, *costs, final, seconds, str(row.seeds), clients]
 
 
 def notes(row: Row) -> str:
@@ -191,7 +199,7 @@ def notes(row: Row) -> str:
 
 
 def heads(metric: str) -> list[str]:
-    return ["method", "rounds", "models", "bytes", f"final {metric}", "seconds", "seeds"]
+    return ["method", "rounds", "models", "bytes", f"final {metric}", "seconds", "seeds", "clients"]
 
 
 def text(study: Study) -> str:
@@ -253,7 +261,7 @@ def latex(study: Study) -> str:
     for task in by_task(study):
         goal = target(study, task)
         comment = " ".join(f"{study.title} {task}: target {goal} ({goal.rule})".split())
-        lines = [f"% {comment}", r"\begin{tabular}{lrrrlrr}", r"\toprule"]
+        lines = [f"% {comment}", r"\begin{tabular}{lrrrlrrr}", r"\toprule"]
         lines += [" & ".join(escaped(c) for c in heads(goal.metric)) + r" \\", r"\midrule"]
         for row in (row for row in found if row.task == task):
             words = [escaped(c) for c in cells(row, "±")]

@@ -1,0 +1,53 @@
+"""Ctrl-C, also where Python would lose it.
+
+An exception that is raised while a destructor or a callback of the garbage collector runs is dropped, and JAX has such
+callbacks. So an interruption is remembered, and raised again with the next row.
+"""
+
+import signal
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+from fedloom.experiments.experiment import Experiment
+from fedloom.experiments.result import Result, Row
+from fedloom.experiments.study import Progress
+
+_asked = threading.Event()
+
+
+def listen() -> None:
+    """From now on Ctrl-C is remembered."""
+    _asked.clear()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _remember)
+
+
+def _remember(number: int, frame: FrameType | None) -> None:
+    _asked.set()
+    raise KeyboardInterrupt
+
+
+class Heeding:
+    """Progress that stops where somebody has asked to."""
+
+    def __init__(self, inner: Progress | None):
+        self.inner = inner
+
+    def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None:
+        if self.inner is not None:
+            self.inner.begin(runs)
+
+    def row(self, name: str, experiment: Experiment, row: Row) -> None:
+        if _asked.is_set():
+            raise KeyboardInterrupt
+        if self.inner is not None:
+            self.inner.row(name, experiment, row)
+
+    def end(self, result: Result) -> None:
+        if self.inner is not None:
+            self.inner.end(result)
+
+    def close(self) -> None:
+        if self.inner is not None:
+            self.inner.close()

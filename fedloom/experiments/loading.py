@@ -1,0 +1,93 @@
+"""What an experiment runs on: tasks by name or file, and their data with another split, model or weights."""
+
+import dataclasses
+import functools
+import importlib.util
+import inspect
+import json
+import pathlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedloom.data.federated import FederatedData
+from fedloom.data.splits import SPLITS
+from fedloom.hyperparameters import nearest
+from fedloom.models import MODELS
+from fedloom.tasks import TASKS, Loaded, Task
+
+
+def find_task(name: str) -> Task:
+    """A registered task, or FILE.py:NAME, a task that stands in a Python file."""
+    if name in TASKS:
+        return TASKS[name]
+    path, _, attribute = name.rpartition(":")
+    if not path.endswith(".py"):
+        raise ValueError(f"There is no task {name!r}.{nearest(name, TASKS)} One's own is given as FILE.py:NAME.")
+    module = _module(pathlib.Path(path).resolve())
+    if not isinstance(getattr(module, attribute, None), Task):
+        found = [n for n, value in vars(module).items() if isinstance(value, Task)]
+        raise ValueError(f"{path} has no task {attribute!r}.{nearest(attribute, found)}")
+    return getattr(module, attribute)
+
+
+@functools.cache
+def _module(path: pathlib.Path) -> Any:
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def check_split(split: Mapping[str, Any]) -> None:
+    if not isinstance(split, Mapping):
+        raise ValueError(f"split must be a name or a table such as {{name = 'iid', clients = 10}}, got {split!r}.")
+    name = split.get("name")
+    if name not in RESPLIT:
+        raise ValueError(f"split: there is no {name!r} that divides by labels.{nearest(str(name), RESPLIT)}")
+    known = [p for p in list(inspect.signature(SPLITS[name]).parameters)[1:] if p not in ("seed", "sizes", "priors")]
+    for key in split:
+        if key not in ("name", *known):
+            raise ValueError(f"split: {name} has no field {key!r}.{nearest(key, known)}")
+
+
+# Splits of examples by their labels alone, which can take the place of a task's own.
+RESPLIT = tuple(n for n in SPLITS if next(iter(inspect.signature(SPLITS[n]).parameters)) in ("n", "labels"))
+
+
+@functools.lru_cache(maxsize=8)  # the methods of a comparison share their data, one copy for each seed
+def load(task: Task, seed: int, split: str | None, model: str | None, weights: str | None) -> Loaded:
+    changes: dict[str, Any] = {}
+    if task.model is None and (model or weights):
+        raise ValueError(f"model and weights: task {task.name!r} is a function of w, which has neither.")
+    if model is not None:
+        changes["model"] = MODELS[model]()
+    if weights is not None:
+        changes["weights"] = weights
+    if split is not None:
+        data = task.data(seed) if callable(task.data) else task.data
+        changes["data"] = _resplit(task, data, json.loads(split), seed)
+    return dataclasses.replace(task, **changes).load(seed)
+
+
+def _resplit(task: Task, data: Any, split: dict[str, Any], seed: int) -> FederatedData:
+    """All examples that the task trains on, divided anew; the test set stays, but no longer belongs to clients."""
+    if not isinstance(data, FederatedData) or np.ndim(data.train[1]) != 1:
+        raise ValueError(f"split: the data of task {task.name!r} have no labels to divide by.")
+    rows = np.sort(data.split.order)
+    labels = np.asarray(data.train[1])[rows]
+    function = SPLITS[split.pop("name")]
+    first = next(iter(inspect.signature(function).parameters))
+    try:
+        divided = function(len(labels) if first == "n" else labels, seed=seed, **split)
+    except TypeError as error:
+        raise ValueError(f"split: {error}.") from error
+    divided = dataclasses.replace(divided, order=rows[divided.order]).at_least(1)
+    return dataclasses.replace(data, split=divided, test_split=None)
