@@ -386,3 +386,30 @@ def test_resuming_a_record_does_not_repeat_its_own_residual():
     records = [r.keep() for r in fl.simulate(*arguments)]
     resumed = list(fl.simulate(*arguments, resume=records[1]))
     assert [r.residual for r in resumed] == [r.residual for r in records[2:]]
+
+
+def test_clients_own_models_are_logged_where_it_is_asked_for(tmp_path):
+    """Own model k of FedDR is x_k in its memory: its loss on its own examples, weighted by p_k."""
+    e = experiment("synthetic-1-1", "feddr", rounds=2, own_models=True, **{"solver.epochs": 1})
+    result = run(e, tmp_path / "a")
+    loaded = e.load()
+    arguments = (e.algorithm, loaded.federation, e.solver, loaded.w, 2)
+    record = list(fl.simulate(*arguments, cohort=e.cohort, seed=e.seed))[-1]
+    p = np.asarray(loaded.federation.weights)
+    models = [record.clients[k].x if k in record.clients else loaded.w for k in range(len(p))]
+    losses = [float(loaded.federation.objective(k).loss(w)) for k, w in enumerate(models)]
+    assert result.rows[-1]["own train loss"] == pytest.approx(p @ losses, rel=1e-9)
+    assert result.rows[-1]["own train loss"] != pytest.approx(result.rows[-1]["train loss"], rel=1e-3)
+    assert result.rows[0]["own train loss"] == pytest.approx(result.rows[0]["train loss"], rel=1e-9)
+    correct, total = 0.0, 0
+    x, y = loaded.data.test
+    for k, w in enumerate(models):
+        rows = loaded.data.test_split.rows(k)
+        outputs = loaded.task.model.apply(loaded.task.model.unravel(jnp.asarray(w)), x[rows], None)
+        correct, total = correct + float((outputs.argmax(1) == y[rows]).sum()), total + len(rows)
+    assert result.rows[-1]["own test accuracy"] == pytest.approx(correct / total)
+    assert set(result.metrics) <= set(result.rows[-1])
+    with pytest.raises(ValueError, match="fedavg keeps no model of each client"):
+        run(experiment("digits", "fedavg", own_models=True))
+    with pytest.raises(ValueError, match="'quadratics' have no examples"):
+        run(experiment("quadratics", "feddr", own_models=True))

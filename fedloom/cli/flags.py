@@ -19,6 +19,7 @@ FIELDS = {
     "split": "divide the data anew: --split dirichlet --split.clients 50 --split.alpha 0.1",
     "model": "another model, from `fedloom list models`",
     "weights": "population weights: examples or uniform",
+    "own_models": "true: also evaluate the clients' own models, which FedDR and FedPD keep",
     "on_nonfinite": "a client that returns NaN ends the run (raise) or is left out (drop)",
 }
 CHOICES: dict[str, Any] = {
@@ -27,6 +28,7 @@ CHOICES: dict[str, Any] = {
     "model": MODELS,
     "weights": ("examples", "uniform"),
     "on_nonfinite": ("raise", "drop"),
+    "own_models": ("true", "false"),
 }
 
 

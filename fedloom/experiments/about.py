@@ -34,10 +34,14 @@ def machine() -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=4)  # runs side by side share it
-def about(loaded: Loaded) -> dict[str, Any]:
+def about(loaded: Loaded, own_models: bool = False) -> dict[str, Any]:
     """Figures of a loaded task, and where it is run."""
     metrics = {"train loss": False}
     data = loaded.data
+    if own_models:
+        metrics["own train loss"] = False
+        if data is not None and data.test_split is not None:
+            metrics |= {f"own test {name}": m.larger_is_better for name, m in loaded.metrics.items()}
     facts: dict[str, Any] = {
         "task": loaded.task.name,
         "words": loaded.task.about,

@@ -49,6 +49,7 @@ class Experiment:
     split: Mapping[str, Any] | None = None  # for example {"name": "dirichlet", "clients": 100, "alpha": 0.3}
     model: str | None = None  # a name from `fedloom list models`
     weights: str | None = None  # population weights: "examples" or "uniform"
+    own_models: bool = False  # also evaluate each client's own model on its own examples, where a method keeps them
     on_nonfinite: str = "raise"  # a client that returns NaN ends the run ("raise") or is left out ("drop")
 
     def __post_init__(self) -> None:
@@ -67,6 +68,8 @@ class Experiment:
             raise ValueError(f"model: there is no {self.model!r}.{nearest(str(self.model), MODELS)}")
         if self.weights not in (None, "examples", "uniform"):
             raise ValueError(f"weights must be 'examples' or 'uniform', got {self.weights!r}.")
+        if not isinstance(self.own_models, bool):
+            raise ValueError(f"own_models must be true or false, got {self.own_models!r}.")
         if self.on_nonfinite not in ("raise", "drop"):
             raise ValueError(f"on_nonfinite must be 'raise' or 'drop', got {self.on_nonfinite!r}.")
         if self.split is not None:
@@ -90,6 +93,12 @@ class Experiment:
         loaded = self.load()
         run = (self.algorithm, loaded.federation, self.solver, loaded.w, self.rounds, self.cohort, self.seed)
         prepare(*run, self.on_nonfinite, None)
+        if self.own_models and self.algorithm.own_model(self.algorithm.init_client(loaded.w)) is None:
+            raise ValueError(
+                f"own_models: {name_of(self.algorithm)} keeps no model of each client; FedDR and FedPD do."
+            )
+        if self.own_models and loaded.data is None:
+            raise ValueError(f"own_models: the clients of task {loaded.task.name!r} have no examples.")
         return loaded
 
     def to_plain(self) -> dict[str, Any]:

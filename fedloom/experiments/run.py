@@ -13,7 +13,7 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO
 
 from fedloom.engines import NonFiniteUpdate, Record, simulate
@@ -174,7 +174,7 @@ class Running:
         self.checkpoint_seconds = checkpoint_seconds
         self.rows: list[Row] = []
         self.log: BinaryIO | None = None
-        self.about = about(loaded)
+        self.about = about(loaded, experiment.own_models)
         self.share = 1.0  # of the time that passes; the others go on beside it
         self.spent = 0.0  # by earlier processes
         self.started = self.saved = time.monotonic()
@@ -228,7 +228,7 @@ class Running:
         e, loaded = self.experiment, self.loaded
         w = loaded.w if start is None else start.w
         if start is None:
-            self.begin(loaded.evaluate(w))
+            self.begin(self._values(w, {}))
         try:
             for record in simulate(
                 e.algorithm,
@@ -242,13 +242,19 @@ class Running:
                 on_nonfinite=e.on_nonfinite,
                 resume=start,
             ):
-                if not self.take(record, loaded.evaluate(record.w)):
+                if not self.take(record, self._values(record.w, record.clients)):
                     return None
                 w = record.w
         except NonFiniteUpdate as error:
             self.give_up(error.round + 1, str(error))
             return None
         return w
+
+    def _values(self, w: Any, clients: Mapping[int, Any]) -> dict[str, float]:
+        values = self.loaded.evaluate(w)
+        if self.experiment.own_models:
+            values |= self.loaded.evaluate_own(self.experiment.algorithm, clients)
+        return values
 
     def begin(self, values: dict[str, float]) -> None:
         """The row of the initial model."""

@@ -40,7 +40,18 @@ def alike(experiments: Sequence[Experiment]) -> list[list[int]]:
     """The experiments, by their places, that can run side by side: all but numbers is equal."""
     groups: list[tuple[Any, list[int]]] = []
     for i, e in enumerate(experiments):
-        shared = (e.task, e.seed, e.split, e.model, e.weights, e.cohort, e.rounds, e.evaluate_every, e.on_nonfinite)
+        shared = (
+            e.task,
+            e.seed,
+            e.split,
+            e.model,
+            e.weights,
+            e.cohort,
+            e.rounds,
+            e.evaluate_every,
+            e.on_nonfinite,
+            e.own_models,
+        )
         key = (shared, structure((e.algorithm, e.solver)))
         for other, members in groups:
             if other == key:
@@ -67,7 +78,7 @@ def _run(runs: Sequence[Planned], progress: Progress | None) -> list[Result]:
         first = runs[group[0]][1]
         loaded = first.check()
         most = points_at_once(first.algorithm, loaded.federation, loaded.w, first.cohort)
-        if first.on_nonfinite == "drop":  # what the compiled grid does not do
+        if first.on_nonfinite == "drop" or first.own_models:  # what the compiled grid does not do
             most = 1
         for part in np.array_split(group, math.ceil(len(group) / most)):  # of one size, or nearly: fewer programs
             batch = part.tolist()

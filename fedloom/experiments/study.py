@@ -67,7 +67,9 @@ def run_all(
     One that diverges is a result like the others. All are checked before the first is run.
     """
     _places(runs)  # names must differ
-    known = {metric for _, experiment in runs for metric in about_task(experiment.check())["metrics"]}
+    known = {
+        metric for _, experiment in runs for metric in about_task(experiment.check(), experiment.own_models)["metrics"]
+    }
     if target is not None and target[0] not in known:
         raise ValueError(f"target: there is no metric {target[0]!r}.{nearest(target[0], known)}")
     if directory is None:

@@ -179,6 +179,18 @@ class Loaded:
             models[k] = algorithm.own_model(memory)
         return models
 
+    def evaluate_own(self, algorithm: Algorithm, clients: Mapping[int, Any]) -> dict[str, float]:
+        """The clients' own models, each on its own examples: the training loss by p_k, test metrics by examples."""
+        models = self.own_models(algorithm, clients)
+        losses = self.by_own_model(models, "train")["loss"].values
+        values = {"own train loss": float(np.asarray(self.federation.weights) @ losses)}
+        if self.data is not None and self.data.test_split is not None:
+            for name, metric in self.by_own_model(models, "test").items():
+                known = ~np.isnan(metric.values)
+                sizes = self.data.test_split.sizes[known]
+                values[f"own test {name}"] = float(np.average(metric.values[known], weights=sizes))
+        return values
+
     def _named(self, values: dict[str, np.ndarray]) -> dict[str, evaluation.ByClient]:
         return {name: evaluation.ByClient(v, self.metrics[name].larger_is_better) for name, v in values.items()}
 
