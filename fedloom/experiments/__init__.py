@@ -7,6 +7,8 @@ from fedloom.experiments.experiment import experiment as experiment
 from fedloom.experiments.experiment import from_config as from_config
 from fedloom.experiments.experiment import from_toml as from_toml
 from fedloom.experiments.points import Range as Range
+from fedloom.experiments.progress import Lines as Lines
+from fedloom.experiments.progress import Live as Live
 from fedloom.experiments.result import Result as Result
 from fedloom.experiments.run import read as read
 from fedloom.experiments.run import resume as resume
