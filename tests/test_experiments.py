@@ -105,6 +105,7 @@ def test_values_without_a_name_run_in_memory_but_not_in_a_directory(tmp_path):
             fl.run(e, tmp_path / "a")
         assert not (tmp_path / "a").exists()
     assert changed(experiment("quadratics", Mine(lr=0.5)), {"algorithm.lr": 0.25}).algorithm == Mine(lr=0.25)
+    assert changed(experiment("quadratics", Mine(lr=0.5)), {"algorithm": "feddyn"}).algorithm == fl.FedDyn()
 
 
 def test_a_changed_copy_of_a_registered_task_needs_its_own_name():

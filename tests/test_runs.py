@@ -265,6 +265,14 @@ def test_data_that_changed_since(tmp_path):
     refused(directory, "the task or its data have changed since")
 
 
+def test_a_checkpoint_that_lacks_a_part(tmp_path):
+    directory = stopped(tmp_path / "a")
+    arrays = dict(np.load(directory / "checkpoint.npz"))
+    for name in ("clients", "server 0"):
+        np.savez(directory / "checkpoint.npz", **{n: a for n, a in arrays.items() if n != name})
+        refused(directory, "it is not complete")
+
+
 def test_a_model_of_another_size_or_type(tmp_path):
     directory = stopped(tmp_path / "a")
     meta = dict(np.load(directory / "checkpoint.npz"))

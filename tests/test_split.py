@@ -123,6 +123,12 @@ def test_a_damaged_file_is_refused_or_harmless(tmp_path_factory, data):
     assert sentence == "" or "it.npz is not a split saved by Split.save, or is damaged" in sentence
 
 
+def test_names_that_are_called_otherwise_are_not_overlooked(tmp_path):
+    np.savez(tmp_path / "it.npz", order=np.arange(3), sizes=np.array([3]), nemes=np.array(["a"]))
+    with pytest.raises(ValueError, match=r"it\.npz is not a split saved by Split\.save, or is damaged: it has nemes"):
+        Split.load(tmp_path / "it.npz")
+
+
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"There is no file .*none"):
         Split.load(tmp_path / "none.npz")

@@ -99,6 +99,8 @@ class Split:
             raise FileNotFoundError(f"There is no file {path} to load a split from.")
         try:  # opened here, because NumPy does not close a file that it cannot read
             with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                if strange := set(file) - {"order", "sizes", "names"}:  # a damaged name, say
+                    raise ValueError(f"it has {', '.join(sorted(strange))}")
                 return Split(file["order"], file["sizes"], file.get("names"))
         except Exception as error:  # zip, zlib and NumPy raise a dozen kinds for a damaged file
             raise ValueError(f"{path} is not a split saved by Split.save, or is damaged: {error}") from error

@@ -42,6 +42,7 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> Non
         ids, rows = record.clients.table.committed()
         arrays["clients"] = ids
         arrays |= {f"memory {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(rows))}
+    meta["arrays"] = sorted(arrays)
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     content = io.BytesIO()
     np.savez(content, **arrays)
@@ -52,7 +53,10 @@ def read_meta(path: pathlib.Path) -> dict[str, Any]:
     with _opened(path) as arrays:
         if "meta" not in arrays:
             raise ValueError(f"{path} cannot be read as a checkpoint: it is another kind of file.")
-        return json.loads(arrays["meta"].tobytes())
+        meta = json.loads(arrays["meta"].tobytes())
+        if {*meta["arrays"], "meta"} != set(arrays):  # what zip's check sums do not cover
+            raise ValueError(f"{path} cannot be read as a checkpoint: it is not complete.")
+        return meta
 
 
 def check_config(path: pathlib.Path, config: str) -> None:

@@ -239,6 +239,8 @@ def _merged(old: Any, value: Any, part: str) -> Any:
     if not isinstance(value, Mapping | str) or (part == "split" and value == "none"):
         return value
     given = {"name": value} if isinstance(value, str) else dict(value)
+    if part in PARTS and type(old) is not PARTS[part].get(given.get("name"), type(old)):
+        return given  # of another kind: the old value, which may have no name, does not matter
     plain = _table(old, part) if old is not None and old != "none" else {}
     plain = {"name": plain} if isinstance(plain, str) else dict(plain)
     name = plain.get("name")
