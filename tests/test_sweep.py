@@ -243,7 +243,7 @@ def test_points_of_large_models_run_alone_and_bit_by_bit(tmp_path, monkeypatch):
     assert watching.rows == [(name, t) for name in watching.begun for t in rounds]  # one after the other
 
 
-def test_a_stopped_sweep_ends_with_the_bits_of_one_that_was_not(tmp_path):
+def test_a_stopped_sweep_ends_with_the_bits_of_one_that_was_not(tmp_path, monkeypatch):
     """Rounding depends on how many points are side by side, so those that are over are computed again beside them."""
     base = experiment("digits", "fedavg", rounds=4, evaluate_every=2)
     over = {"solver.lr": [0.1, 0.2, 0.05, 1e6]}
@@ -258,8 +258,18 @@ def test_a_stopped_sweep_ends_with_the_bits_of_one_that_was_not(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         sweep(base, over, directory=tmp_path / "stopped", progress=Stop())
     assert sum(r.finished for r in read_study(tmp_path / "stopped").results) == 1
+    beside = []
+
+    def simulate_grid(algorithms, *arguments, **keywords):
+        beside.append(len(algorithms))
+        return grid.simulate_grid(algorithms, *arguments, **keywords)
+
+    monkeypatch.setattr("fedloom.experiments.side_by_side.simulate_grid", simulate_grid)
     study = resume_sweep(tmp_path / "stopped")
     assert [r.rows for r in study.results] == [r.rows for r in whole.results]
+    assert beside == [
+        4
+    ]  # the program of the whole sweep; whether a smaller one rounds otherwise depends on the machine
 
 
 def test_a_point_that_was_stopped_alone_goes_on_from_its_checkpoint(tmp_path):

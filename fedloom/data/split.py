@@ -79,9 +79,9 @@ class Split:
     def save(self, path: str | pathlib.Path) -> None:
         """Write the split to a new .npz file, for others to repeat a study."""
         path = pathlib.Path(path)
-        arrays: dict[str, Any] = {"order": self.order, "sizes": self.sizes}
-        if self.names is not None:
-            arrays["names"] = self.names
+        # Names, which may be absent, come first: a damaged table of contents loses its end.
+        arrays: dict[str, Any] = {} if self.names is None else {"names": self.names}
+        arrays |= {"order": self.order, "sizes": self.sizes}
         try:
             file = path.open("xb")  # never over something that is there
         except FileExistsError:
