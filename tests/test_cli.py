@@ -235,6 +235,10 @@ def test_reports_are_made_again_from_any_runs(capsys, tmp_path):
     assert {"feddyn", "feddr"} <= {line.split()[0] for line in out.splitlines() if line}
     assert "1e+09" in out or "1000000000" in out
     assert (tmp_path / "both/report.html").exists()
+    own = (tmp_path / "feddyn/report.html").read_bytes()
+    for n in (1, 2):
+        assert run(capsys, "report", "feddyn", "feddr")[1].rstrip().endswith(f"report: report-{n}/report.html")
+    assert (tmp_path / "feddyn/report.html").read_bytes() == own
 
 
 def test_sweep(capsys, tmp_path):

@@ -90,7 +90,17 @@ ALLOWED = {  # what each part may import, besides itself
         "tasks",
     },
     "sinks": {"experiments", "hyperparameters"},
-    "reproductions": {"algorithms", "cohorts", "data", "experiments", "hyperparameters", "metrics", "solvers", "tasks"},
+    "reproductions": {
+        "algorithms",
+        "cohorts",
+        "columns",
+        "data",
+        "experiments",
+        "hyperparameters",
+        "metrics",
+        "solvers",
+        "tasks",
+    },
     "report": {"experiments", "hyperparameters", "reproductions"},
 }
 

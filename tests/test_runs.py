@@ -265,6 +265,25 @@ def test_data_that_changed_since(tmp_path):
     refused(directory, "the task or its data have changed since")
 
 
+def test_a_damaged_checkpoint_is_refused_or_harmless(tmp_path):
+    """A byte changed anywhere: a sentence with the file's name, or the very same end."""
+    whole = run(small(), tmp_path / "whole")
+    directory = stopped(tmp_path / "a")
+    good = {p.name: p.read_bytes() for p in directory.iterdir()}
+    content = good["checkpoint.npz"]
+    refusals = []
+    for place in range(0, len(content), len(content) // 60):
+        for name, old in good.items():
+            (directory / name).write_bytes(old)
+        (directory / "checkpoint.npz").write_bytes(content[:place] + bytes([content[place] ^ 5]) + content[place + 1 :])
+        try:
+            np.testing.assert_array_equal(resume(directory).w, whole.w)
+        except ValueError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 20
+    assert all("checkpoint.npz" in sentence for sentence in refusals)
+
+
 def test_a_checkpoint_that_lacks_a_part(tmp_path):
     directory = stopped(tmp_path / "a")
     arrays = dict(np.load(directory / "checkpoint.npz"))

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import itertools
 import json
 import pathlib
 import re
@@ -12,7 +13,7 @@ from fedloom import report, reproductions, sinks
 from fedloom.cli.flags import add_fields, changes, numbers, target
 from fedloom.cli.interruption import Heeding
 from fedloom.experiments.compare import comparison
-from fedloom.experiments.experiment import Experiment, changed, experiment, from_toml
+from fedloom.experiments.experiment import Experiment, changed, experiment, from_toml, name_of
 from fedloom.experiments.loading import find_task
 from fedloom.experiments.points import over
 from fedloom.experiments.presets import PRESETS
@@ -100,7 +101,9 @@ def add(commands: Any, complete: bool) -> None:
     e = command("report", "make the report of any set of runs", "The report of all runs in the directories.", _report)
     e.add_argument("directories", nargs="+", metavar="DIR")
     e.add_argument("--target", metavar="X", help="accuracy to reach, or METRIC=X")
-    e.add_argument("--out", metavar="DIR", help="where to put the report (default: the first directory)")
+    e.add_argument(
+        "--out", metavar="DIR", help="where to put it (default: the directory itself; of several the next report-N)"
+    )
     e.add_argument("--json", action="store_true", help="the table as JSON")
 
 
@@ -195,8 +198,7 @@ def _compare(given: argparse.Namespace) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     e = _experiment(given)
-    name = e.to_plain()["algorithm"]["name"]
-    task = e.base_task()
+    name, task = name_of(e.algorithm), e.base_task()
     opened = [sinks.sink(s) for s in given.sink]
     e.check()
     path = _new_directory(given, f"{task.name}-{name}")
@@ -244,7 +246,13 @@ def _report(given: argparse.Namespace) -> int:
     study = find_runs(given.directories)
     if given.target is not None:
         study = dataclasses.replace(study, target=target(given.target, "test accuracy"))
-    return _conclude(study, given, pathlib.Path(given.out or given.directories[0]))
+    if given.out is not None:
+        place = pathlib.Path(given.out)
+    elif len(given.directories) == 1:
+        place = pathlib.Path(given.directories[0])
+    else:  # not into one of them, which has a report of its own
+        place = next(p for n in itertools.count(1) if not (p := pathlib.Path(f"report-{n}")).exists())
+    return _conclude(study, given, place)
 
 
 def _conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | None = None) -> int:

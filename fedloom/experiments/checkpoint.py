@@ -5,10 +5,13 @@ structure follows from the experiment. It also says how long the log was, since 
 again.
 """
 
+import contextlib
 import io
 import json
 import pathlib
 import zipfile
+import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -100,11 +103,18 @@ def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, conf
     return record, meta["log bytes"]
 
 
-def _opened(path: pathlib.Path) -> Any:
-    try:
-        return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as a checkpoint: {error}.") from error
+@contextlib.contextmanager
+def _opened(path: pathlib.Path) -> Iterator[Any]:
+    """The arrays, each read when it is asked for: most want the meta data alone."""
+    with path.open("rb") as file:
+        try:
+            arrays = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path} cannot be read as a checkpoint: {error}.") from error
+        try:
+            yield arrays
+        except (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:  # of a damaged zip file
+            raise ValueError(f"{path} is damaged: {error}.") from error
 
 
 def _server(path: pathlib.Path, arrays: Any, algorithm: Algorithm, w: Vector) -> Any:

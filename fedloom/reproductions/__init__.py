@@ -4,6 +4,7 @@ import os
 import textwrap
 from collections.abc import Sequence
 
+from fedloom.columns import columns
 from fedloom.experiments.study import OpenSink, Progress, Study, run_all
 from fedloom.hyperparameters import nearest
 from fedloom.reproductions import feddane, feddr, feddyn, fedopt, linear_speedup
@@ -86,6 +87,4 @@ def text(study: Study) -> str:
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     """Columns as wide as they need to be; one that is empty throughout is left out."""
     kept = [i for i in range(len(head)) if any(row[i] for row in rows)]
-    cells = [[line[i] for i in kept] for line in (head, *rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(kept))]
-    return ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in cells]
+    return columns([[line[i] for i in kept] for line in (head, *rows)]).split("\n")
