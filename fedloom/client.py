@@ -101,9 +101,37 @@ class Solver(ABC):
         """Minimise `problem` in round t, doing the fraction `work` in (0, 1] of the usual local work."""
 
 
-def portion(work: Scalar, whole: int) -> jax.Array:
+class StepSolver(Solver):
+    """A solver that knows beforehand how many steps it takes: begin, step after step, end.
+
+    So an engine can let a client take over from another at any step. `solve` is these three in a row.
+    """
+
+    @abstractmethod
+    def steps_for(self, size: Any, capacity: int, work: Any) -> Any:
+        """Steps of a client with `size` examples that does the fraction `work`. Arrays of clients give arrays."""
+
+    @abstractmethod
+    def begin(self, problem: Problem, objective: Objective, t: Scalar) -> Any:
+        """The state before the first step; a tree of arrays, which holds all that steps need of the problem."""
+
+    @abstractmethod
+    def step(self, state: Any, s: Scalar, objective: Objective, key: Key) -> Any:
+        """The state after step s, from 0. `key` is the solve's, the same for all steps."""
+
+    @abstractmethod
+    def end(self, state: Any) -> Solution: ...
+
+    def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
+        steps = self.steps_for(objective.size, objective.capacity, work)
+        state = self.begin(problem, objective, t)
+        return self.end(jax.lax.fori_loop(0, steps, lambda s, state: self.step(state, s, objective, key), state))
+
+
+def portion(work: Any, whole: int) -> Any:
     """The part `work` in (0, 1] of `whole` epochs or steps: a whole number, rounded up, at least 1."""
-    return jnp.maximum(jnp.ceil(work * whole - 1e-4), 1).astype(jnp.int32)  # 0.07 * 100 is a little more than 7
+    n = np if isinstance(work, np.ndarray) else jnp
+    return n.maximum(n.ceil(work * whole - 1e-4), 1).astype(n.int32)  # 0.07 * 100 is a little more than 7
 
 
 class Meter(NamedTuple):

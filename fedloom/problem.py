@@ -30,6 +30,11 @@ class Problem(NamedTuple):
         start, linear, anchor, accumulator = (None if v is None else f(v) for v in vectors)
         return Problem(start, linear, anchor, self.mu, accumulator)
 
+    def terms(self) -> "Problem":
+        """The terms of the objective as arrays, without what belongs to the start: what steps need."""
+        mu = None if self.anchor is None else jnp.asarray(self.mu, jax.tree.leaves(self.anchor)[0].dtype)
+        return Problem(None, self.linear, self.anchor, mu)
+
     def value(self, loss: Scalar, v: Vector) -> Scalar:
         """The local objective at v, given loss = F_k(v)."""
         if self.linear is not None:

@@ -95,18 +95,22 @@ def ragged_gradient(k, v, positions=slice(None)):
 
 @partial(jax.jit, static_argnames="room")
 def _visits(solver, k, work, key, room):
-    def step(state, positions, mask, key):
-        i, log, keys = state
-        row = jnp.where(mask, positions, -1)
-        log = jax.lax.dynamic_update_slice(log, row[None].astype(log.dtype), (i, 0))
-        return i + 1, log, keys.at[i].set(jax.random.key_data(key))
+    objective = RAGGED.objective(k)
 
-    state = (0, jnp.full((room, max(SIZES)), -1), jnp.zeros((room, 2), jnp.uint32))
-    return solver.fold(step, state, RAGGED.objective(k), key, work)
+    def step(s, logs):
+        log, keys = logs
+        positions, mask, step_key = solver.batch(s, objective, key)
+        row = jnp.where(mask, positions, -1)
+        log = log.at[s, : len(row)].set(row.astype(log.dtype))
+        return log, keys.at[s].set(jax.random.key_data(step_key))
+
+    steps = solver.steps_for(objective.size, objective.capacity, work)
+    logs = (jnp.full((room, max(SIZES)), -1), jnp.zeros((room, 2), jnp.uint32))
+    return steps, *jax.lax.fori_loop(0, steps, step, logs)
 
 
 def visits(solver, k, work=1.0, key=KEY, room=40):
-    """The batches of one solve, as lists of local positions, and the key of each; from `fold` itself."""
+    """The batches of one solve, as lists of local positions, and the key of each; from the solver itself."""
     steps, log, keys = _visits(solver, k, work, key, room)
     assert steps < room
     return [[int(j) for j in row if j >= 0] for row in log[:steps]], [tuple(map(int, key)) for key in keys[:steps]]

@@ -1,5 +1,6 @@
 """Which examples a minibatch solver visits."""
 
+import math
 from itertools import chain
 
 import jax
@@ -52,18 +53,51 @@ def test_the_order_depends_on_the_key_alone():
     assert visits(solver, 4)[0] != visits(solver, 4, key=jax.random.key(4))[0]
 
 
-def test_shuffles_are_uniform():
-    """All 6 orders of 3 examples are equally likely, in an array with room for 5."""
-    keys = jax.random.split(jax.random.key(1), 3000)
-    orders = np.asarray(jax.vmap(lambda key: shuffled(key, 3, 5))(keys))
-    assert np.all(np.sort(orders[:, :3], axis=1) == np.arange(3))
-    _, times = np.unique(orders[:, :3] @ [9, 3, 1], return_counts=True)
-    assert len(times) == 6
+def orders(n, capacity, times, seed=1):
+    """Whole random orders of n, [times, n]."""
+    keys = jax.random.split(jax.random.key(seed), times)
+    return np.asarray(jax.vmap(lambda key: shuffled(key, jnp.arange(n), n, capacity))(keys))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_shuffles_are_uniform(n):
+    """All n! orders are equally likely, whatever there is room for."""
+    found = orders(n, 2 * n, 400 * math.factorial(n))
+    assert np.all(np.sort(found, axis=1) == np.arange(n))
+    _, times = np.unique(found @ n ** np.arange(n), return_counts=True)
+    assert len(times) == math.factorial(n)
     assert stats.chisquare(times).pvalue > 1e-3
 
 
+def test_shuffles_of_many_examples():
+    """Permutations; every example equally likely at every place; neighbours as far apart as in a random order."""
+    n, times = 101, 20_000
+    found = orders(n, 128, times)
+    assert np.all(np.sort(found[:100], axis=1) == np.arange(n))
+    for place in (0, 1, 50, 100):
+        assert stats.chisquare(np.bincount(found[:, place], minlength=n)).pvalue > 1e-3
+    for one, other in ((0, 1), (0, 100), (33, 34), (10, 90)):  # pairs of places, in 10 x 10 cells
+        cells, *_ = np.histogram2d(found[:, one], found[:, other], bins=np.linspace(-0.5, n - 0.5, 11))
+        pairs = np.histogram2d(*np.nonzero(~np.eye(n, dtype=bool)), bins=np.linspace(-0.5, n - 0.5, 11))[0]
+        assert stats.chisquare(cells.ravel(), (pairs / pairs.sum() * times).ravel()).pvalue > 1e-3
+    # Cycles: a random permutation has H_n of them on average, with variance H_n - sum of 1 / i^2.
+    harmonic = sum(1 / i for i in range(1, n + 1))
+    cycles = np.array([_cycles(order) for order in found[:2000]])
+    spread = np.sqrt((harmonic - sum(1 / i**2 for i in range(1, n + 1))) / len(cycles))
+    assert abs(cycles.mean() - harmonic) < 4 * spread
+
+
+def _cycles(order):
+    seen, cycles = np.zeros(len(order), bool), 0
+    for start in range(len(order)):
+        cycles += not seen[start]
+        while not seen[start]:
+            seen[start], start = True, order[start]  # noqa: PLW2901
+    return cycles
+
+
 def test_shuffle_of_one_example():
-    np.testing.assert_array_equal(shuffled(KEY, 1, 1), [0])
+    np.testing.assert_array_equal(shuffled(KEY, jnp.arange(1), 1, 1), [0])
 
 
 @pytest.mark.parametrize("k", range(len(SIZES)))

@@ -1,6 +1,6 @@
 """Adagrad on the client, with an accumulator that may come from elsewhere."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,14 @@ from fedloom.hyperparameters import frozen, hyper, nonnegative, positive
 from fedloom.problem import Key, Problem, Scalar, Solution
 from fedloom.schedules import Schedule, at, scheduled_positive
 from fedloom.solvers.batches import Minibatch
+
+
+class State(NamedTuple):
+    problem: Problem
+    v: Any
+    a: Any
+    lr: Scalar
+    spent: Scalar
 
 
 @frozen
@@ -28,20 +36,20 @@ class Adagrad(Minibatch):
     def offers(self) -> frozenset[str]:
         return frozenset({"work", "accumulator"})
 
-    def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
+    def begin(self, problem: Problem, objective: Objective, t: Scalar) -> State:
         if problem.accumulator is None:
-            start = jnp.full_like(problem.start, self.initial)
-            problem = problem._replace(accumulator=start)
-        lr = jnp.asarray(at(self.lr, t), problem.start.dtype)
+            problem = problem._replace(accumulator=jnp.full_like(problem.start, self.initial))
         tree = problem.map(objective.unravel)
+        lr = jnp.asarray(at(self.lr, t), problem.start.dtype)
+        return State(tree.terms(), tree.start, tree.accumulator, lr, jnp.zeros((), jnp.int32))
 
-        def step(state: Any, positions: Any, mask: Any, key: Key) -> Any:
-            v, a, spent = state
-            g = tree.gradient(objective.batch_grad(v, positions, mask, key), v)
-            a = jax.tree.map(lambda x, y: x + y**2, a, g)
-            v = jax.tree.map(lambda x, y, z: x - lr * y / (jnp.sqrt(z) + self.epsilon), v, g, a)
-            return v, a, spent + jnp.sum(mask, dtype=jnp.int32)
+    def step(self, state: State, s: Scalar, objective: Objective, key: Key) -> State:
+        problem, v, a, lr, spent = state
+        positions, mask, key = self.batch(s, objective, key)
+        g = problem.gradient(objective.batch_grad(v, positions, mask, key), v)
+        a = jax.tree.map(lambda x, y: x + y**2, a, g)
+        v = jax.tree.map(lambda x, y, z: x - lr * y / (jnp.sqrt(z) + self.epsilon), v, g, a)
+        return State(problem, v, a, lr, spent + jnp.sum(mask, dtype=jnp.int32))
 
-        state = (tree.start, tree.accumulator, jnp.zeros((), jnp.int32))
-        v, a, spent = self.fold(step, state, objective, key, work)
-        return Solution(ravel_pytree(v)[0], spent, accumulator=ravel_pytree(a)[0])
+    def end(self, state: State) -> Solution:
+        return Solution(ravel_pytree(state.v)[0], state.spent, accumulator=ravel_pytree(state.a)[0])

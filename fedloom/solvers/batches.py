@@ -1,18 +1,18 @@
 """Going through a client's examples in minibatches."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from fedloom.client import Objective, Solver, portion
+from fedloom.client import Objective, StepSolver, portion
 from fedloom.hyperparameters import check_fields, count, flag, frozen, optional, static
 from fedloom.problem import Key, Scalar
 
 
 @frozen
-class Minibatch(Solver):
+class Minibatch(StepSolver):
     """A solver that takes steps on minibatches: how many, and of which size."""
 
     batch_size: int | None = static(optional(count), "examples in a batch; None takes all", default=10, kw_only=True)
@@ -27,38 +27,56 @@ class Minibatch(Solver):
         if self.steps is not None and self.epochs != 1:
             raise ValueError(f"{type(self).__name__}: give epochs or steps, not both.")
 
-    def fold(
-        self, step: Callable[[Any, Any, Any, Key], Any], state: Any, objective: Objective, key: Key, work: Scalar
-    ) -> Any:
-        """Apply `step(state, positions, mask, key)` batch after batch, in a fresh random order each epoch.
+    def _batches(self, size: Any, capacity: int) -> tuple[int, Any]:
+        """The size of a batch, and how many there are in an epoch.
 
-        A client with fewer examples than a batch has one partial batch, whatever `drop_last` says. The part `work` of
-        the usual work is rounded up to whole epochs, or to whole steps if those are what is counted.
+        A client with fewer examples than a batch has one partial batch, whatever `drop_last` says.
         """
-        capacity, n = objective.capacity, objective.size
-        size = capacity if self.batch_size is None else min(self.batch_size, capacity)
-        per_epoch = jnp.maximum(n // size if self.drop_last else -(-n // size), 1)
-        epochs = portion(work, self.epochs) * per_epoch
-        total = epochs if self.steps is None else portion(work, self.steps)
+        batch = capacity if self.batch_size is None else min(self.batch_size, capacity)
+        n = np if isinstance(size, np.ndarray) else jnp
+        return batch, n.maximum(size // batch if self.drop_last else -(-size // batch), 1)
 
-        def epoch(e: Scalar, state: Any) -> Any:
-            shuffle_key, batch_key = jax.random.split(jax.random.fold_in(key, e))
-            order = jnp.pad(shuffled(shuffle_key, n, capacity), (0, size))
+    def steps_for(self, size: Any, capacity: int, work: Any) -> Any:
+        """Part of the work is rounded up to whole epochs, or to whole steps if those are what is counted."""
+        if self.steps is not None:
+            return portion(work, self.steps)
+        return portion(work, self.epochs) * self._batches(size, capacity)[1]
 
-            def batch(s: Scalar, state: Any) -> Any:
-                positions = jax.lax.dynamic_slice(order, (s * size,), (size,))
-                mask = s * size + jnp.arange(size) < n
-                return step(state, positions, mask, jax.random.fold_in(batch_key, s))
+    def batch(self, s: Scalar, objective: Objective, key: Key) -> tuple[Any, Any, Key]:
+        """Step s: the positions of its examples, where these count, and the step's own key.
 
-            left = total - e * per_epoch
-            return jax.lax.fori_loop(0, jnp.minimum(per_epoch, left), batch, state)
+        Every epoch has a fresh random order, which is computed for the batch alone.
+        """
+        batch, per_epoch = self._batches(objective.size, objective.capacity)
+        order_key, step_key = jax.random.split(jax.random.fold_in(key, s // per_epoch))
+        place = s % per_epoch * batch + jnp.arange(batch, dtype=jnp.int32)
+        mask = place < objective.size
+        if batch < objective.capacity:  # else a batch is all a client has, in any order
+            place = shuffled(order_key, jnp.where(mask, place, 0), objective.size, objective.capacity)
+        return place, mask, jax.random.fold_in(step_key, s % per_epoch)
 
-        return jax.lax.fori_loop(0, -(-total // per_epoch), epoch, state)
+
+def shuffled(key: Key, place: Any, n: Scalar, capacity: int) -> Any:
+    """What stands at `place` in a random order of 0 .. n-1, for n <= capacity, without making the order.
+
+    A swap-or-not shuffle (Hoang, Morris and Rogaway, CRYPTO 2012): in each round x is paired with c - x modulo n for a
+    random c, and a coin that the pair shares decides whether the two swap. So every round is a permutation.
+    """
+    rounds = 2 * capacity.bit_length() + 8
+    n = jnp.asarray(n, jnp.uint32)
+    seed = jax.random.bits(key, (2,), jnp.uint32)
+    i = jnp.arange(rounds, dtype=jnp.uint32)
+    centers, coins = _mixed(seed[0] + i) % n, _mixed(seed[1] + i)
+    x = jnp.asarray(place, jnp.uint32)
+    for r in range(rounds):
+        partner = jnp.where(x > centers[r], centers[r] + n - x, centers[r] - x)
+        swap = _mixed(jnp.maximum(x, partner) ^ coins[r]) >> 31
+        x = jnp.where(swap == 1, partner, x)
+    return x.astype(jnp.int32)
 
 
-def shuffled(key: Key, n: Scalar, capacity: int) -> jax.Array:
-    """A random order of 0..n-1 in the first n places of an array of length `capacity`."""
-    if capacity == 1:
-        return jnp.zeros(1, jnp.int32)
-    rank = jax.random.bits(key, (capacity,), jnp.uint32) >> 1
-    return jnp.argsort(jnp.where(jnp.arange(capacity) < n, rank, jnp.uint32(2**32 - 1)))
+def _mixed(x: Any) -> Any:
+    """A bijection of the 32-bit numbers in which every bit of the result depends on every bit of x."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x = (x ^ (x >> shift)) * jnp.uint32(factor)
+    return x ^ (x >> 16)

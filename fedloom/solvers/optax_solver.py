@@ -1,6 +1,6 @@
 """Any optax optimizer on the client."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,13 @@ from fedloom.solvers.batches import Minibatch
 _adam = named("adam", learning_rate=1e-3)
 
 
+class State(NamedTuple):
+    problem: Problem
+    v: Any
+    slots: Any
+    spent: Scalar
+
+
 @frozen
 class Optax(Minibatch):
     """Minibatch steps of an optax optimizer, whose slots start afresh in every solve."""
@@ -26,16 +33,17 @@ class Optax(Minibatch):
     def offers(self) -> frozenset[str]:
         return frozenset({"work"})
 
-    def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
+    def begin(self, problem: Problem, objective: Objective, t: Scalar) -> State:
         tree = problem.map(objective.unravel)
+        slots = jax.tree.map(jnp.asarray, self.optimizer.init(tree.start))
+        return State(tree.terms(), tree.start, slots, jnp.zeros((), jnp.int32))
 
-        def step(state: Any, positions: Any, mask: Any, key: Key) -> Any:
-            v, slots, spent = state
-            g = tree.gradient(objective.batch_grad(v, positions, mask, key), v)
-            updates, slots = self.optimizer.update(g, slots, v)
-            return optax.apply_updates(v, updates), slots, spent + jnp.sum(mask, dtype=jnp.int32)
+    def step(self, state: State, s: Scalar, objective: Objective, key: Key) -> State:
+        problem, v, slots, spent = state
+        positions, mask, key = self.batch(s, objective, key)
+        g = problem.gradient(objective.batch_grad(v, positions, mask, key), v)
+        updates, slots = self.optimizer.update(g, slots, v)
+        return State(problem, optax.apply_updates(v, updates), slots, spent + jnp.sum(mask, dtype=jnp.int32))
 
-        slots = self.optimizer.init(tree.start)
-        state = (tree.start, slots, jnp.zeros((), jnp.int32))
-        v, _, spent = self.fold(step, jax.tree.map(jnp.asarray, state), objective, key, work)
-        return Solution(ravel_pytree(v)[0], spent)
+    def end(self, state: State) -> Solution:
+        return Solution(ravel_pytree(state.v)[0], state.spent)

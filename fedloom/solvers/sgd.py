@@ -1,6 +1,6 @@
-"""Minibatch SGD."""
+"""Stochastic gradient descent on minibatches."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,15 @@ from fedloom.hyperparameters import choice, frozen, hyper, nonnegative, optional
 from fedloom.problem import Key, Problem, Scalar, Solution
 from fedloom.schedules import Schedule, at, scheduled_positive
 from fedloom.solvers.batches import Minibatch
+
+
+class State(NamedTuple):
+    problem: Problem
+    v: Any
+    m: Any
+    lr: Scalar
+    steps: Scalar
+    spent: Scalar
 
 
 @frozen
@@ -40,28 +49,29 @@ class SGD(Minibatch):
         plain = self.momentum is None and self.clip is None and self.reduction == "mean"
         return frozenset({"work", "lr_sum"} if plain else {"work"})
 
-    def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
-        lr = jnp.asarray(at(self.lr, t), problem.start.dtype)
+    def begin(self, problem: Problem, objective: Objective, t: Scalar) -> State:
         tree = problem.map(objective.unravel)  # once a solve, never once a step
-
-        def step(state: Any, positions: Any, mask: Any, key: Key) -> Any:
-            v, m, lr_sum, spent = state
-            g = objective.batch_grad(v, positions, mask, key)
-            if self.reduction == "sum":
-                g = jax.tree.map(lambda x: x * jnp.sum(mask).astype(x.dtype), g)
-            g = tree.gradient(g, v)
-            if self.clip is not None:
-                shrink = jnp.minimum(1, self.clip / jnp.maximum(optax.tree.norm(g), self.clip))
-                g = jax.tree.map(lambda x: x * shrink, g)
-            if self.weight_decay is not None:
-                g = jax.tree.map(lambda x, y: x + self.weight_decay * y, g, v)
-            if self.momentum is not None:
-                m = g = jax.tree.map(lambda x, y: self.momentum * x + y, m, g)
-            v = jax.tree.map(lambda x, y: x - lr * y, v, g)
-            return v, m, lr_sum + lr, spent + jnp.sum(mask, dtype=jnp.int32)
-
         m = None if self.momentum is None else jax.tree.map(jnp.zeros_like, tree.start)
-        state = (tree.start, m, jnp.zeros_like(lr), jnp.zeros((), jnp.int32))
-        v, _, lr_sum, spent = self.fold(step, state, objective, key, work)
-        plain = "lr_sum" in self.offers
-        return Solution(ravel_pytree(v)[0], spent, lr_sum=lr_sum if plain else jnp.nan)
+        zero = jnp.zeros((), jnp.int32)
+        return State(tree.terms(), tree.start, m, jnp.asarray(at(self.lr, t), problem.start.dtype), zero, zero)
+
+    def step(self, state: State, s: Scalar, objective: Objective, key: Key) -> State:
+        problem, v, m, lr, steps, spent = state
+        positions, mask, key = self.batch(s, objective, key)
+        g = objective.batch_grad(v, positions, mask, key)
+        if self.reduction == "sum":
+            g = jax.tree.map(lambda x: x * jnp.sum(mask).astype(x.dtype), g)
+        g = problem.gradient(g, v)
+        if self.clip is not None:
+            shrink = jnp.minimum(1, self.clip / jnp.maximum(optax.tree.norm(g), self.clip))
+            g = jax.tree.map(lambda x: x * shrink, g)
+        if self.weight_decay is not None:
+            g = jax.tree.map(lambda x, y: x + self.weight_decay * y, g, v)
+        if self.momentum is not None:
+            m = g = jax.tree.map(lambda x, y: self.momentum * x + y, m, g)
+        v = jax.tree.map(lambda x, y: x - lr * y, v, g)
+        return State(problem, v, m, lr, steps + 1, spent + jnp.sum(mask, dtype=jnp.int32))
+
+    def end(self, state: State) -> Solution:
+        lr_sum = state.lr * state.steps if "lr_sum" in self.offers else jnp.nan
+        return Solution(ravel_pytree(state.v)[0], state.spent, lr_sum=lr_sum)

@@ -1,0 +1,103 @@
+"""FedAvg with Flower's simulation on Ray: actors that train clients in parallel, each with its share of the cores.
+
+A round's time: from the strategy's configure_train (messages with the server's arrays are made) to the end of its
+aggregate_train (the weighted mean), with all between: Flower's queues, Ray, the clients' SGD steps. Evaluation is off.
+"""
+
+import os
+import time
+from collections.abc import Iterable
+
+# Before the imports, which read them.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict  # noqa: E402
+from flwr.serverapp import Grid, ServerApp  # noqa: E402
+from flwr.serverapp.strategy import FedAvg  # noqa: E402
+from flwr.simulation import run_simulation  # noqa: E402
+
+from benchmarks.speed.peers import flower_client  # noqa: E402
+from benchmarks.speed.peers.measure import CORES, arguments, best_of_workers, peak_mb, report  # noqa: E402
+from benchmarks.speed.peers.torch_models import network  # noqa: E402
+from benchmarks.speed.workloads import WORKLOADS  # noqa: E402
+
+
+def total_steps(replies: list[RecordDict], weighted_by: str) -> MetricRecord:
+    return MetricRecord({"steps": sum(int(reply["metrics"]["steps"]) for reply in replies)})
+
+
+class TimedFedAvg(FedAvg):
+    """Flower's FedAvg with the cohorts given and its rounds timed."""
+
+    def __init__(self, cohorts: list[list[int]]) -> None:
+        super().__init__(fraction_evaluate=0.0, train_metrics_aggr_fn=total_steps)
+        self.cohorts = cohorts
+        self.node_of: dict[int, int] = {}  # client -> Flower's node
+        self.seconds: list[float] = []
+        self.steps: list[int] = []
+
+    def find_nodes(self, grid: Grid, clients: int) -> None:
+        """Wait for all nodes and ask each which client it is."""
+        while len(nodes := list(grid.get_node_ids())) < clients:
+            time.sleep(0.1)
+        asked = self._construct_messages(RecordDict(), nodes, MessageType.QUERY)
+        for reply in grid.send_and_receive(asked):
+            self.node_of[int(reply.content["metrics"]["client"])] = reply.metadata.src_node_id
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        self.start_of_round = time.perf_counter()
+        nodes = [self.node_of[client] for client in self.cohorts[server_round - 1]]
+        record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+        return self._construct_messages(record, nodes, MessageType.TRAIN)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        replies = list(replies)
+        if failed := [reply.error.reason for reply in replies if reply.has_error()]:
+            raise RuntimeError(f"{len(failed)} clients failed in round {server_round}; the first: {failed[0]}")
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        self.seconds.append(time.perf_counter() - self.start_of_round)
+        self.steps.append(int(metrics["steps"]))
+        return arrays, metrics
+
+
+def main() -> None:
+    given = arguments(workers=True)
+    if given.workers is None:
+        best_of_workers("benchmarks.speed.peers.flower", given)
+        return
+    workload = WORKLOADS[given.workload]
+    rounds = given.warmup + given.rounds
+    threads = max(1, CORES // given.workers)
+    strategy = TimedFedAvg(workload.cohorts(rounds))
+    server = ServerApp()
+    peak = 0.0
+
+    @server.main()
+    def serve(grid: Grid, context: Context) -> None:
+        nonlocal peak
+        strategy.find_nodes(grid, workload.clients)
+        config = ConfigRecord({"workload": workload.name, "threads": threads})
+        initial = ArrayRecord(network(workload).state_dict())
+        strategy.start(grid, initial, num_rounds=rounds, train_config=config)
+        peak = peak_mb()  # while Ray's processes still live
+
+    run_simulation(
+        server,
+        flower_client.app,
+        num_supernodes=workload.clients,
+        backend_config={
+            "init_args": {"num_cpus": CORES},
+            "client_resources": {"num_cpus": threads, "num_gpus": 0.0},
+        },
+    )
+    seconds, steps = strategy.seconds[given.warmup :], strategy.steps[given.warmup :]
+    report("flower", ("flwr", "ray", "torch", "numpy"), workload, seconds, steps, given.workers, peak)
+
+
+if __name__ == "__main__":
+    main()
