@@ -142,6 +142,14 @@ class Meter(NamedTuple):
     residual: Scalar  # the worst residual that a solver reported; -inf if none did
     unsolved: Scalar  # solves that ended before their tolerance
 
+    def after_solve(self, solution: Solution) -> "Meter":
+        return Meter(
+            calls=self.calls + 1,
+            gradients=self.gradients + solution.gradients,
+            residual=jnp.fmax(self.residual, solution.residual),  # fmax ignores nan: "not measured"
+            unsolved=self.unsolved + solution.unsolved,
+        )
+
 
 class LocalClient:
     """One client during one exchange. Not a pytree: it lives inside one trace and counts as it goes."""
@@ -161,16 +169,13 @@ class LocalClient:
         return self.objective.grad(w)
 
     def solve(self, problem: Problem) -> Solution:
-        m = self.meter
-        key = jax.random.fold_in(self.key, m.calls)
-        solution = self.solver.solve(problem, self.objective, key, self.t, self.work)
-        self.meter = Meter(
-            calls=m.calls + 1,
-            gradients=m.gradients + solution.gradients,
-            residual=jnp.fmax(m.residual, solution.residual),  # fmax ignores nan: "not measured"
-            unsolved=m.unsolved + solution.unsolved,
-        )
+        solution = self.solver.solve(problem, self.objective, self.solve_key(), self.t, self.work)
+        self.meter = self.meter.after_solve(solution)
         return solution
+
+    def solve_key(self) -> Key:
+        """The randomness of the next solve."""
+        return jax.random.fold_in(self.key, self.meter.calls)
 
     def repeat(self, times: Scalar, step: Callable[[Any], Any], state: Any) -> Any:
         def body(_: Any, carry: Any) -> Any:

@@ -100,6 +100,55 @@ def test_convolution_with_a_kernel_for_each_client():
     close(shared[0], fast[0][0])
 
 
+TILED = {  # image, padding: whole tiles, cells left over, one tile
+    "whole": ((10, 6), "VALID"),
+    "left-over": ((7, 9), "VALID"),
+    "same": ((8, 11), "SAME"),
+    "padded": ((6, 7), 2),
+    "small": ((3, 4), "VALID"),
+}
+
+
+@pytest.mark.parametrize("case", TILED)
+def test_convolution_by_tiles(case):
+    image, padding = TILED[case]
+    p, x = kernel(3, 3, 2, 3), RNG.normal(size=(2, *image, 2))
+    tiles, native = (
+        values_and_gradients(f, p, x)
+        for f in (lambda p, x: layers.conv_by_tiles(p, x, padding), lambda p, x: layers.conv_native(p, x, 1, padding))
+    )
+    assert_trees_close(tiles, native)
+
+
+def test_convolution_by_tiles_with_a_kernel_for_each_client():
+    p, x = kernel(3, 3, 2, 3, clients=(4,)), RNG.normal(size=(4, 2, 7, 6, 2))
+    tiles, native = (values_and_gradients(jax.vmap(f), p, x) for f in (layers.conv_by_tiles, layers.conv_native))
+    assert_trees_close(tiles, native)
+
+
+def test_tiles_lose_little_precision():
+    """In float32, as its docstring says: a few units of the last place of the outputs' typical size."""
+    p, x = kernel(3, 3, 16, 8), RNG.normal(size=(2, 18, 18, 16))
+    exact = layers.conv_native(p, x)
+    p32, x32 = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), (p, x))
+    error = layers.conv_by_tiles(p32, x32).astype(float) - exact
+    assert np.std(error) < 2e-6 * np.std(exact)
+
+
+def test_many_channels_go_by_tiles(monkeypatch):
+    used = []
+    monkeypatch.setattr(layers, "conv3x3", lambda x, w: used.append(x.shape) or layers.conv_native({"w": w}, x))
+    for shape, side, stride in [
+        ((3, 3, 16, 1), 6, 1),
+        ((3, 3, 8, 1), 6, 1),
+        ((3, 3, 16, 1), 7, 2),
+        ((5, 5, 16, 1), 6, 1),
+    ]:
+        p, x = kernel(*shape), RNG.normal(size=(1, side, side, shape[2]))
+        close(layers.conv(p, x, stride), layers.conv_native(p, x, stride))
+    assert used == [(1, 6, 6, 16)]
+
+
 def test_the_parameters_decide_the_precision():
     p32 = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), kernel(3, 3, 1, 2))
     x = RNG.normal(size=(2, 5, 5, 1))
@@ -159,6 +208,22 @@ def test_pooling(window, stride, padding):
 def test_pooling_of_ties_shares_the_gradient():
     gradient = jax.grad(lambda x: jnp.sum(layers.max_pool_by_slices(x)))(jnp.ones((1, 4, 4, 1)))
     close(gradient, np.full((1, 4, 4, 1), 0.25))
+
+
+@pytest.mark.parametrize("clients", [(), (3,)])
+def test_relu_and_pooling_at_once(clients):
+    x = RNG.normal(size=(*clients, 2, 7, 6, 3))  # a row is left over; a sixteenth of the windows has no positive cell
+    own = layers.relu_pool
+    plain = lambda x: layers.max_pool_native(jax.nn.relu(x))  # noqa: E731
+    if clients:
+        own, plain = jax.vmap(own), jax.vmap(plain)
+    assert_trees_close(values_and_gradients(own, x), values_and_gradients(plain, x))
+
+
+def test_relu_and_pooling_of_ties_share_the_gradient():
+    x = jnp.array([[1.0, 1, -1, -1], [0, 1, -1, 0]])[None, :, :, None]
+    gradient = jax.grad(lambda x: jnp.sum(layers.relu_pool(x)))(x)
+    close(gradient[0, :, :, 0], [[1 / 3, 1 / 3, 0, 0], [0, 1 / 3, 0, 0]])
 
 
 def test_pooling_is_its_definition():

@@ -53,26 +53,30 @@ def test_the_order_depends_on_the_key_alone():
     assert visits(solver, 4)[0] != visits(solver, 4, key=jax.random.key(4))[0]
 
 
-def orders(n, capacity, times, seed=1):
-    """Whole random orders of n, [times, n]."""
-    keys = jax.random.split(jax.random.key(seed), times)
-    return np.asarray(jax.vmap(lambda key: shuffled(key, jnp.arange(n), n, capacity))(keys))
+def orders(n, capacity, times, over="keys"):
+    """Whole random orders of n, [times, n]: by different keys, or in the epochs of one."""
+    order = jax.vmap(lambda key, epoch: shuffled(key, epoch, jnp.arange(n), n, capacity))
+    if over == "keys":
+        return np.asarray(order(jax.random.split(jax.random.key(1), times), jnp.zeros(times, int)))
+    return np.asarray(order(jnp.repeat(KEY[None], times), jnp.arange(times)))
 
 
+@pytest.mark.parametrize("over", ["keys", "epochs"])
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
-def test_shuffles_are_uniform(n):
+def test_shuffles_are_uniform(n, over):
     """All n! orders are equally likely, whatever there is room for."""
-    found = orders(n, 2 * n, 400 * math.factorial(n))
+    found = orders(n, 2 * n, 400 * math.factorial(n), over)
     assert np.all(np.sort(found, axis=1) == np.arange(n))
     _, times = np.unique(found @ n ** np.arange(n), return_counts=True)
     assert len(times) == math.factorial(n)
     assert stats.chisquare(times).pvalue > 1e-3
 
 
-def test_shuffles_of_many_examples():
+@pytest.mark.parametrize("over", ["keys", "epochs"])
+def test_shuffles_of_many_examples(over):
     """Permutations; every example equally likely at every place; neighbours as far apart as in a random order."""
     n, times = 101, 20_000
-    found = orders(n, 128, times)
+    found = orders(n, 128, times, over)
     assert np.all(np.sort(found[:100], axis=1) == np.arange(n))
     for place in (0, 1, 50, 100):
         assert stats.chisquare(np.bincount(found[:, place], minlength=n)).pvalue > 1e-3
@@ -92,12 +96,12 @@ def _cycles(order):
     for start in range(len(order)):
         cycles += not seen[start]
         while not seen[start]:
-            seen[start], start = True, order[start]  # noqa: PLW2901
+            seen[start], start = True, order[start]
     return cycles
 
 
 def test_shuffle_of_one_example():
-    np.testing.assert_array_equal(shuffled(KEY, jnp.arange(1), 1, 1), [0])
+    np.testing.assert_array_equal(shuffled(KEY, 3, jnp.arange(1), 1, 1), [0])
 
 
 @pytest.mark.parametrize("k", range(len(SIZES)))

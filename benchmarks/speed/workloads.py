@@ -23,6 +23,7 @@ class Workload:
     lr: float
     dropout: bool = False
     rounds: int = 10  # to time, after those that warm up
+    chunk: int = 1  # rounds from one look at the model to the next: FedLoom compiles these into one call
 
     @property
     def clients(self) -> int:
@@ -60,8 +61,8 @@ def _lognormal_sizes() -> tuple[int, ...]:
 WORKLOADS = {
     w.name: w
     for w in (
-        Workload("lr-mnist", "logistic", (784,), 10, (60,) * 1000, 10, 10, 1, 0.03, rounds=200),
-        Workload("lr-synthetic", "logistic", (60,), 10, _lognormal_sizes(), 10, 10, 20, 0.01, rounds=30),
+        Workload("lr-mnist", "logistic", (784,), 10, (60,) * 1000, 10, 10, 1, 0.03, rounds=200, chunk=20),
+        Workload("lr-synthetic", "logistic", (60,), 10, _lognormal_sizes(), 10, 10, 20, 0.01, rounds=30, chunk=5),
         Workload("2nn-mnist", "mlp", (784,), 10, (600,) * 100, 10, 50, 10, 0.1),
         Workload("cnn-emnist", "cnn", (28, 28, 1), 62, (200,) * 100, 10, 20, 1, 0.1),
         Workload("lstm-shakespeare", "lstm", (80,), 90, (24,) * 50, 10, 4, 1, 0.1),

@@ -14,6 +14,7 @@ import numpy as np
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
 from fedloom.cohorts import CohortRule, everyone
+from fedloom.engines.plan import Packing, Plan
 from fedloom.engines.program import message_sizes, run_rounds
 from fedloom.engines.run import Counters, NonFiniteUpdate, Record, Run, nbytes, prepare
 from fedloom.engines.simulate import calls, check_chunk, count, is_seen, of_round, stack
@@ -103,7 +104,7 @@ def points_at_once(algorithm: Algorithm, federation: Federation, w: Vector, coho
     return int(min(max(BUDGET // state, 1), MOST))
 
 
-_run_points = jax.jit(jax.vmap(run_rounds, in_axes=(0, 0, None, 0, 0, None, None, None, None)), donate_argnums=4)
+_run_points = jax.jit(jax.vmap(run_rounds, in_axes=(0, 0, None, 0, 0, None, None, None, None, None)), donate_argnums=4)
 
 
 def _records(
@@ -117,10 +118,11 @@ def _records(
     rows = jax.tree.map(lambda x: jnp.repeat(x[:, None], federation.clients, axis=1), blank)
     points = [run.start] * len(pairs)
     diverged: list[Diverged | None] = [None] * len(pairs)
-    for t, draws, widths in calls(run, chunk):
-        trips = stack(run.p, draws, widths, lambda ids: ids, chunk)  # every client has its own row
+    packing = Packing(run, Plan(run.lanes))
+    for t, draws in calls(run, chunk, chunk):
+        trips, schedules = stack(packing, draws, lambda ids: ids, chunk)  # every client has its own row
         servers, rows, outcomes = _run_points(
-            algorithms, solvers, federation, servers, rows, trips, run.key, t, len(draws)
+            algorithms, solvers, federation, servers, rows, trips, schedules, run.key, t, len(draws)
         )
         outcomes = jax.device_get(outcomes)
         for p in range(len(pairs)):

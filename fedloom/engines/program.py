@@ -1,41 +1,32 @@
-"""The compiled program: rounds, exchanges and clients. What the host does around it is in simulate.py."""
+"""The compiled program: rounds and exchanges. What the host does around it is in simulate.py."""
 
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedloom.algorithm import Algorithm, Cohort, Exchange
-from fedloom.client import Federation, LocalClient, Meter, Solver
-from fedloom.engines.run import Run, all_finite, client_key, coin_key, exchange_key, nbytes, server_key, shapes
-from fedloom.hyperparameters import for_client
+from fedloom.client import Federation, Solver
+from fedloom.engines.halves import Given, Job
+from fedloom.engines.lanes import Trip, blank, run_lanes
+from fedloom.engines.run import Run, all_finite, client_key, exchange_key, nbytes, server_key, shapes
+from fedloom.engines.schedule import Schedule
 
-
-class Trip(NamedTuple):
-    """The cohort of one exchange as arrays of fixed width. Lanes beyond the cohort have weight 0 and are not stored."""
-
-    ids: Any
-    slots: Any
-    weight: Any  # in the mean
-    population: Any  # p_k
-    work: Any
-    real: Any  # False beyond the cohort
+AXIS = "devices"
 
 
 class Outcome(NamedTuple):
-    """What the host wants to know about each lane of one exchange."""
+    """What the host wants to know about one exchange."""
 
-    server_finite: Any  # one value, the same for all lanes
-    somebody: Any  # one value: was any reply counted?
-    finite: Any
-    gradients: Any
-    residual: Any
-    unsolved: Any
+    server_finite: Any
+    somebody: Any  # was any reply counted?
+    clients: Any  # a Seen: as the client's own device saw it
 
 
-@partial(jax.jit, donate_argnames="rows")
+@partial(jax.jit, donate_argnames="rows", static_argnames="devices")
 def run_rounds(
     algorithm: Algorithm,
     solver: Solver,
@@ -43,108 +34,119 @@ def run_rounds(
     server: Any,
     rows: Any,
     trips: tuple[Trip, ...],
+    schedules: tuple[Schedule, ...],
     key: Any,
     t: Any,
     n: Any,
+    devices: int = 1,
 ) -> tuple[Any, Any, tuple[Outcome, ...]]:
-    """n rounds from round t. n is not compiled in, so that chunks of any length run the same program."""
+    """n rounds from round t. n is not compiled in, so that chunks of any length run the same program.
 
-    def one_round(i: Any, carry: Any) -> Any:
-        server, rows, outcomes = carry
-        going = jnp.array(True)
-        for e, trip in enumerate(jax.tree.map(lambda x: x[i], trips)):
-            server, rows, outcome = _exchange(
-                algorithm, solver, federation, server, rows, trip, e, exchange_key(key, t + i, e), t + i, going
-            )
-            going = outcome.somebody
-            written = jax.tree.map(lambda a, x: a.at[i].set(x), outcomes[e], outcome)
-            outcomes = (*outcomes[:e], written, *outcomes[e + 1 :])
-        return server, rows, outcomes
+    With several devices each runs its own lanes; all have all data and memories, and add up replies after each
+    exchange. What an outcome says of clients then has the devices as its first axis.
+    """
+    if devices == 1:
+        return _rounds(algorithm, solver, federation, server, rows, trips, schedules, key, t, n, axis=None)
 
-    outcomes = tuple(_blank_outcome(trip) for trip in trips)
-    return jax.lax.fori_loop(0, n, one_round, (server, rows, outcomes))
+    def on_each(*args: Any) -> Any:
+        server, rows, outcomes = partial(_rounds, axis=AXIS)(*args)
+        stacked = tuple(o._replace(clients=jax.tree.map(lambda x: x[None], o.clients)) for o in outcomes)
+        return server, rows, stacked
 
-
-def _blank_outcome(trip: Trip) -> Outcome:
-    shape = trip.ids.shape
-    return Outcome(
-        server_finite=jnp.ones(shape, bool),
-        somebody=jnp.ones(shape, bool),
-        finite=jnp.ones(shape, bool),
-        gradients=jnp.zeros(shape, jnp.int32),
-        residual=jnp.full(shape, -jnp.inf),
-        unsolved=jnp.zeros(shape, jnp.int32),
-    )
+    here, own = PartitionSpec(), PartitionSpec(None, AXIS)
+    of_schedule = Schedule(here, *(own for _ in Schedule._fields[1:]))
+    return jax.shard_map(
+        on_each,
+        mesh=mesh(devices),
+        in_specs=(here, here, here, here, here, here, (of_schedule,) * len(trips), here, here, here),
+        out_specs=(here, here, (Outcome(here, here, PartitionSpec(AXIS)),) * len(trips)),
+        check_vma=False,  # it cannot know that all devices come to the same server state
+    )(algorithm, solver, federation, server, rows, trips, schedules, key, t, n)
 
 
-def _exchange(
+@cache
+def mesh(devices: int) -> Mesh:
+    """The first `devices` local devices in a row."""
+    return Mesh(np.array(jax.local_devices()[:devices]), (AXIS,))
+
+
+def on_devices(tree: Any, devices: int) -> Any:
+    """All of it on each of the devices, without copying what is there already."""
+    return tree if devices == 1 else jax.device_put(tree, NamedSharding(mesh(devices), PartitionSpec()))
+
+
+def _rounds(
     algorithm: Algorithm,
     solver: Solver,
     federation: Federation,
     server: Any,
     rows: Any,
-    trip: Trip,
-    e: int,
+    trips: tuple[Trip, ...],
+    schedules: tuple[Schedule, ...],
     key: Any,
     t: Any,
-    going: Any,
-) -> tuple[Any, Any, Outcome]:
-    """One trip. Nothing changes unless somebody's reply is counted, now and in the exchanges before (`going`)."""
-    exchange = algorithm.exchanges[e]
-    message = exchange.send(server)
+    n: Any,
+    axis: str | None,
+) -> tuple[Any, Any, tuple[Outcome, ...]]:
+    """On one device: that is the only one, or one of several along `axis`."""
 
-    def one_client(k: Any, memory: Any, work: Any) -> tuple[Any, Any, Meter]:
-        return _local(algorithm, solver, federation, message, k, memory, work, e, key, t)
-
-    memories = jax.tree.map(lambda r: r.at[trip.slots].get(mode="clip"), rows)
-    replies, memories, meters = jax.vmap(one_client)(trip.ids, memories, trip.work)
-    finite = jax.vmap(all_finite)((replies, memories))
-    counted = finite & trip.real
-    weight = jnp.where(counted, trip.weight, 0)
-    population = jnp.where(counted, trip.population, 0)
-
-    def weighted_sum(a: Any) -> Any:
-        def over_lanes(x: Any) -> Any:
-            lanes = counted.reshape(-1, *(1,) * (x.ndim - 1))
-            return jnp.tensordot(a.astype(x.dtype), jnp.where(lanes, x, 0), 1)
-
-        return jax.tree.map(over_lanes, replies)
-
-    somebody = going & (jnp.sum(weight) > 0)
-    mean = weighted_sum(weight / jnp.where(somebody, jnp.sum(weight), 1))
-    cohort = Cohort(jnp.sum(population), server_key(key), weighted_sum(population))
-    received = exchange.receive(server, mean, cohort)
-    server = jax.tree.map(lambda new, old: jnp.where(somebody, new, old), received, server)
-    # Committed if and only if the reply is counted: other lanes point beyond the table, where writes are dropped.
-    slots = jnp.where(counted & somebody, trip.slots, np.iinfo(np.int32).max)
-    rows = jax.tree.map(lambda r, x: r.at[slots].set(x, mode="drop"), rows, memories)
-    return (
-        server,
-        rows,
-        Outcome(all_finite(server), somebody, finite, meters.gradients, meters.residual, meters.unsolved),
+    # All keys at once: JAX's generator is a loop, which for a few numbers costs as much as for thousands.
+    rounds = t + jnp.arange(trips[0].ids.shape[0])
+    keys = [jax.vmap(lambda t, e=e: exchange_key(key, t, e))(rounds) for e in range(len(trips))]
+    trips = tuple(
+        trip._replace(keys=jax.vmap(jax.vmap(client_key, in_axes=(None, 0)))(k, trip.ids))
+        for k, trip in zip(keys, trips, strict=True)
     )
 
+    def one_round(i: Any, carry: Any) -> Any:
+        server, rows, outcomes = carry
+        going = jnp.array(True)
+        for e in range(len(trips)):
+            trip = jax.tree.map(lambda x: x[i], trips[e])
+            schedule = Schedule(schedules[e].owner[i], *(x[i, 0] for x in schedules[e][1:]))
+            job = Job(algorithm, solver, federation, None, e, keys[e][i], t + i)
+            server, rows, outcome = _exchange(job, server, rows, trip, schedule, going, axis)
+            going = outcome.somebody
+            written = jax.tree.map(lambda a, x: a.at[i].set(x), outcomes[e], outcome)
+            outcomes = (*outcomes[:e], written, *outcomes[e + 1 :])
+        return server, rows, outcomes
 
-def _local(
-    algorithm: Algorithm,
-    solver: Solver,
-    federation: Federation,
-    message: Any,
-    k: Any,
-    memory: Any,
-    work: Any,
-    e: int,
-    key: Any,
-    t: Any,
-) -> tuple[Any, Any, Meter]:
-    client = LocalClient(federation.objective(k), solver, client_key(key, k), coin_key(key), t, work)
-    exchange = for_client(algorithm, k).exchanges[e]
-    try:
-        reply, memory = exchange.local(message, memory, client)
-    except Exception as error:
-        error.add_note(f"Exchange {exchange.name!r} of {algorithm!r}; fedloom.reference runs it with concrete values.")
-        raise
-    return reply, memory, client.meter
+    def blank_outcome(trip: Trip) -> Outcome:
+        chunk, room = trip.ids.shape
+        outcome = Outcome(jnp.array(True), jnp.array(True), blank(room))
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (chunk, *x.shape)), outcome)
+
+    outcomes = tuple(blank_outcome(trip) for trip in trips)
+    return jax.lax.fori_loop(0, n, one_round, (server, rows, outcomes))
+
+
+def _exchange(
+    job: Job, server: Any, rows: Any, trip: Trip, schedule: Schedule, going: Any, axis: str | None
+) -> tuple[Any, Any, Outcome]:
+    """One trip. Nothing changes unless somebody's reply is counted, now and in the exchanges before (`going`)."""
+    exchange = job.algorithm.exchanges[job.e]
+    sums, rows, seen = run_lanes(job._replace(message=exchange.send(server)), trip, schedule, rows, going)
+    if axis:
+        sums = jax.lax.psum(sums, axis)
+        rows = _shared(rows, trip, schedule.owner == jax.lax.axis_index(axis), axis)
+    somebody = going & (sums.weight > 0)
+    weight = jnp.where(somebody, sums.weight, 1)
+    mean = jax.tree.map(lambda x: x / weight.astype(x.dtype), sums.replies)
+    received = exchange.receive(server, mean, Cohort(sums.share, server_key(job.key), sums.total))
+    server = jax.tree.map(lambda new, old: jnp.where(somebody, new, old), received, server)
+    return server, rows, Outcome(all_finite(server), somebody, seen)
+
+
+def _shared(rows: Any, trip: Trip, mine: Any, axis: str) -> Any:
+    """The table after every device has told the others the new memories of its own clients."""
+
+    def share(r: Any) -> Any:
+        x = r.at[trip.slots].get(mode="clip")
+        number = x.astype(jnp.int32) if x.dtype == bool else x
+        own = jnp.where(mine.reshape(-1, *(1,) * (x.ndim - 1)), number, 0)
+        return r.at[trip.slots].set(jax.lax.psum(own, axis).astype(x.dtype), mode="drop")
+
+    return jax.tree.map(share, rows)
 
 
 def message_sizes(run: Run) -> list[tuple[int, int]]:
@@ -159,7 +161,8 @@ def message_sizes(run: Run) -> list[tuple[int, int]]:
             key = exchange_key(run.key, 0, e)
             t, work = jnp.zeros((), jnp.int32), jnp.ones(())
             message = exchange.send(server)
-            reply, memory, _ = _local(run.algorithm, run.solver, federation, message, 0, memory, work, e, key, t)
+            given = Given(0, client_key(key, 0), memory, work)
+            reply, memory, _ = Job(run.algorithm, run.solver, federation, message, e, key, t).whole(given)
             server = exchange.receive(server, reply, Cohort(jnp.ones((), run.w.dtype), server_key(key), reply))
             return message, reply, server, memory
 

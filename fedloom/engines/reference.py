@@ -84,7 +84,7 @@ def _round(run: Run, t: int, record: Record) -> Record:
             server = _receive(run, exchange, server, replies, weight, server_key(key))
             if not all_finite(server):
                 raise server_not_finite(t, exchange.name)
-            clients.update(states)  # committed if and only if the reply is counted
+            clients.update({k: states[k] for k in states if weight[k] > 0})  # committed if and only if the reply counts
         totals = totals.after_exchange(len(draws[e].ids), down, up, gradients)
     return Record(
         round=t + 1,

@@ -90,6 +90,7 @@ class Run(NamedTuple):
     solver: Solver
     draw: Callable[[np.random.Generator, int], Draw]
     lanes: int
+    partial_work: bool
     p: np.ndarray
     w: Vector
     rounds: int
@@ -172,7 +173,8 @@ def prepare(
     start = Record(0, server, {}, origin=origin) if resume is None else _checked_resume(resume, server, origin, rounds)
     key, drop = jax.random.key(int(seed)), on_nonfinite == "drop"
     lanes = cohort.lanes(len(p))
-    return Run(algorithm, federation, solver, draw, lanes, p, w, int(rounds), int(seed), key, drop, start)
+    partial = cohort.partial_work
+    return Run(algorithm, federation, solver, draw, lanes, partial, p, w, int(rounds), int(seed), key, drop, start)
 
 
 def _checked_resume(resume: Record, server: Any, origin: Origin, rounds: int) -> Record:

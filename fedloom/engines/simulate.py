@@ -1,7 +1,7 @@
 """The compiled engine: whole rounds in one program, the clients of a cohort vectorised.
 
-Cohorts are drawn on the host, a chunk of rounds ahead. The program gathers the memories of the cohort from a table,
-runs all clients side by side, takes the weighted mean, updates the server, and scatters the memories back.
+Cohorts are drawn on the host, a chunk of rounds ahead, and packed into lanes. The program runs lanes of clients side by
+side, with their memories from a table, adds up the replies, and updates the server.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,9 +14,13 @@ import numpy as np
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
 from fedloom.cohorts import CohortRule, Draw
-from fedloom.engines.program import Outcome, Trip, message_sizes, run_rounds
+from fedloom.engines.lanes import Seen, Trip, padded
+from fedloom.engines.measure import choose
+from fedloom.engines.plan import Packing, Plan, check_plan
+from fedloom.engines.program import Outcome, message_sizes, on_devices, run_rounds
 from fedloom.engines.run import Record, Run, not_finite, prepare, server_not_finite
-from fedloom.engines.table import Memories, Table
+from fedloom.engines.schedule import Schedule
+from fedloom.engines.table import Memories, Table, on_one_device, table_for
 
 
 def simulate(
@@ -31,6 +35,7 @@ def simulate(
     chunk: int = 1,
     on_nonfinite: str = "raise",
     resume: Record | None = None,
+    plan: Plan | None = None,
 ) -> Iterator[Record]:
     """Run until `rounds` rounds are done, from the model w.
 
@@ -45,13 +50,17 @@ def simulate(
         chunk: rounds in one compiled call. There is one record at the end of each chunk.
         on_nonfinite: "raise" if a client returns NaN or infinity, or "drop" that client from its round.
         resume: a record of an earlier run with the same arguments, to go on from.
+        plan: how clients are laid out on the machine, Plan(lanes, devices); chosen for you if not given. Plans give the
+            same result up to rounding.
 
     Yields:
         Records. The checks are made when `simulate` is called, the work is done as records are taken.
     """
     run = prepare(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume)
     check_chunk(chunk)
-    return _records(run, message_sizes(run), chunk)
+    if plan is not None:
+        check_plan(plan)
+    return _records(run, message_sizes(run), chunk, plan or choose(run))
 
 
 def check_chunk(chunk: Any) -> None:
@@ -59,38 +68,36 @@ def check_chunk(chunk: Any) -> None:
         raise ValueError(f"chunk must be a whole number, 1 or more, got {chunk!r}.")
 
 
-def _records(run: Run, sizes: list[tuple[int, int]], chunk: int) -> Iterator[Record]:
-    federation = jax.tree.map(jnp.asarray, run.federation)
-    table = _table(run)
+def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, plan: Plan) -> Iterator[Record]:
+    federation = on_devices(jax.tree.map(jnp.asarray, run.federation), plan.devices)
+    table, packing = _table(run, plan), Packing(run, plan)
+    rounds = int(min(chunk, table.rounds_at_once(run.lanes)))  # of one call
     record = run.start
-    for t, draws, widths in calls(run, chunk):
+    for t, draws in calls(run, chunk, rounds):
         table.round = None
-        trips = stack(run.p, draws, widths, table.slots, chunk)
-        server, table.rows, outcomes = run_rounds(
-            run.algorithm, run.solver, federation, record.server, table.rows, trips, run.key, t, len(draws)
+        rows = table.lend(np.concatenate([d.ids for draw in draws for d in draw]), rounds * run.lanes)
+        trips, schedules = stack(packing, draws, table.slots, rounds)
+        state = on_devices((record.server, rows), plan.devices)
+        del rows  # they are donated
+        server, rows, outcomes = run_rounds(
+            run.algorithm, run.solver, federation, *state, trips, schedules, run.key, t, len(draws), plan.devices
         )
-        record = _after(run, record, server, table, draws, jax.device_get(outcomes), sizes, t)
+        server = jax.tree.map(on_one_device, server)
+        outcomes = own_devices(jax.device_get(outcomes), schedules)
+        table.take_back(rows)
+        record = _after(run, record, server, table, draws, outcomes, sizes, t)
         table.round = record.round
         if is_seen(run, record.round, chunk):
             yield record
             record = record._replace(residual=None, unsolved=0, dropped=())
 
 
-def calls(run: Run, chunk: int) -> Iterator[tuple[int, list[list[Draw]], list[int]]]:
-    """What each call of the program runs: its first round, the cohorts of its rounds, and the lanes of each exchange.
-
-    Rounds of one call have cohorts of one width, so that a round is computed alike however rounds are chunked.
-    """
+def calls(run: Run, chunk: int, rounds: int) -> Iterator[tuple[int, list[list[Draw]]]]:
+    """What each call of the program runs, up to `rounds` of a chunk: its first round, and the cohorts of its rounds."""
     t = run.start.round
     while t < run.rounds:
-        draws = [run.cohorts(t)]
-        widths = _widths(draws[0], run.lanes)
-        while len(draws) < min(chunk - t % chunk, run.rounds - t):
-            following = run.cohorts(t + len(draws))
-            if _widths(following, run.lanes) != widths:
-                break
-            draws.append(following)
-        yield t, draws, widths
+        draws = [run.cohorts(t + i) for i in range(min(rounds, chunk - t % chunk, run.rounds - t))]
+        yield t, draws
         t += len(draws)
 
 
@@ -99,41 +106,40 @@ def is_seen(run: Run, t: int, chunk: int) -> bool:
     return t % chunk == 0 or t == run.rounds
 
 
-def _table(run: Run) -> Table:
+def _table(run: Run, plan: Plan) -> Table:
     """The memories that the run starts with; a record's own are left as they are."""
     if isinstance(run.start.clients, Memories):
-        return run.start.clients.own_table()
-    table = Table(run.algorithm.init_client(run.w), run.federation.clients)
+        return run.start.clients.table.copy()
+    table = table_for(run.algorithm.init_client(run.w), run.federation.clients, plan.devices)
     table.write(run.start.clients)
     return table
 
 
-def _widths(draws: list[Draw], lanes: int) -> list[int]:
-    """Lanes for each exchange: the expected number, or a power of two if more clients came than expected."""
-    return [lanes if len(d.ids) <= lanes else 1 << (len(d.ids) - 1).bit_length() for d in draws]
-
-
 def stack(
-    p: np.ndarray, draws: list[list[Draw]], widths: list[int], slots_of: Callable[[np.ndarray], np.ndarray], chunk: int
-) -> tuple[Trip, ...]:
-    """Cohorts of several rounds as arrays [chunk, lanes], one Trip for each exchange."""
+    packing: Packing, draws: list[list[Draw]], slots_of: Callable[[np.ndarray], np.ndarray], rounds: int
+) -> tuple[tuple[Trip, ...], tuple[Schedule, ...]]:
+    """Cohorts of several rounds and their schedules as arrays [rounds, ...], one pair for each exchange."""
+    trips, schedules = [], []
+    for of_exchange in zip(*draws, strict=True):
+        room = packing.room(max(len(draw.ids) for draw in of_exchange))
+        pairs = [(padded(packing.run.p, draw, room, slots_of(draw.ids)), packing(draw, room)) for draw in of_exchange]
+        pairs += pairs[-1:] * (rounds - len(pairs))  # never run: it keeps the shapes, hence the program
+        trip, schedule = jax.tree.map(lambda *x: np.stack(x), *pairs)
+        trips.append(trip)
+        schedules.append(schedule)
+    return tuple(trips), tuple(schedules)
 
-    def padded(draw: Draw, width: int) -> Trip:
-        slots = slots_of(draw.ids)
-        extra = width - len(draw.ids)
-        zeros = np.zeros(extra)
-        return Trip(
-            ids=np.append(draw.ids, np.full(extra, draw.ids[0])).astype(np.int32),
-            slots=np.append(slots, np.full(extra, np.iinfo(np.int32).max)).astype(np.int32),
-            weight=np.append(draw.weight, zeros),
-            population=np.append(p[draw.ids], zeros),
-            work=np.append(draw.work, zeros + 1),
-            real=np.append(np.ones(len(draw.ids), bool), np.zeros(extra, bool)),
-        )
 
-    rounds = [tuple(padded(d, n) for d, n in zip(r, widths, strict=True)) for r in draws]
-    rounds += rounds[-1:] * (chunk - len(rounds))  # never run: it keeps the shapes, hence the program
-    return jax.tree.map(lambda *x: np.stack(x), *rounds)
+def own_devices(outcomes: tuple[Outcome, ...], schedules: tuple[Schedule, ...]) -> tuple[Outcome, ...]:
+    """What each client's own device saw of it."""
+
+    def chosen(x: np.ndarray, owner: np.ndarray) -> np.ndarray:
+        return x if x.ndim == owner.ndim else np.take_along_axis(x, owner[None], axis=0)[0]
+
+    return tuple(
+        o._replace(clients=Seen(*(chosen(x, s.owner) for x in o.clients)))
+        for o, s in zip(outcomes, schedules, strict=True)
+    )
 
 
 def _after(
@@ -148,17 +154,20 @@ def _after(
 ) -> Record:
     """The record after the rounds t, t + 1, ... whose cohorts were `draws`."""
     for i, cohorts in enumerate(draws):
-        lanes = of_round(outcomes, cohorts, i)
-        record = count(run, record, t + i, cohorts, lanes, sizes)
-        for draw, seen in zip(cohorts, lanes, strict=True):
-            table.known[draw.ids[seen.finite & seen.somebody]] = True
+        exchanges = of_round(outcomes, cohorts, i)
+        record = count(run, record, t + i, cohorts, exchanges, sizes)
+        for draw, seen in zip(cohorts, exchanges, strict=True):
+            table.known[draw.ids[seen.clients.finite & seen.somebody & (draw.weight > 0)]] = True
     t += len(draws)
     return record._replace(round=t, server=server, clients=Memories(table, t), cohort=tuple(d.ids for d in draws[-1]))
 
 
 def of_round(outcomes: tuple[Outcome, ...], cohorts: list[Draw], i: int) -> list[Outcome]:
-    """Of the outcomes [chunk, lanes] those of the call's round i, for the clients that were there."""
-    return [Outcome(*(x[i, : len(d.ids)] for x in o)) for o, d in zip(outcomes, cohorts, strict=True)]
+    """Of the outcomes [chunk, room] those of the call's round i, for the clients that were there."""
+    return [
+        Outcome(o.server_finite[i], o.somebody[i], Seen(*(x[i, : len(d.ids)] for x in o.clients)))
+        for o, d in zip(outcomes, cohorts, strict=True)
+    ]
 
 
 def count(
@@ -167,18 +176,18 @@ def count(
     """The record with the books of round t added. Raises if anything is not finite that must be."""
     c, residual, unsolved = record.counters, record.residual, record.unsolved
     dropped = record.dropped
-    for e, (draw, lanes) in enumerate(zip(cohorts, outcomes, strict=True)):
+    for e, (draw, seen) in enumerate(zip(cohorts, outcomes, strict=True)):
         m, name = len(draw.ids), run.algorithm.exchanges[e].name
-        for k in draw.ids[~lanes.finite].tolist():
+        for k in draw.ids[~seen.clients.finite].tolist():
             if not run.drop:
                 raise not_finite(t, k, name)
             dropped += ((t, k, name),)
-        if not lanes.server_finite.all():
+        if not seen.server_finite:
             raise server_not_finite(t, name)
-        worst = float(np.max(lanes.residual))
+        worst = float(np.max(seen.clients.residual))
         if worst > -np.inf:
             residual = worst if residual is None else max(residual, worst)
-        unsolved += int(np.sum(lanes.unsolved))
-        gradients = int(np.sum(lanes.gradients, dtype=np.int64))
+        unsolved += int(np.sum(seen.clients.unsolved))
+        gradients = int(np.sum(seen.clients.gradients, dtype=np.int64))
         c = c.after_exchange(m, m * sizes[e][0], m * sizes[e][1], gradients)
     return record._replace(counters=c.after_round(), residual=residual, unsolved=unsolved, dropped=dropped)

@@ -1,5 +1,8 @@
-"""The memories of clients, one row for each client that was met."""
+"""The memories of clients: a row for each client that was met, on the device or, if they do not fit there, on disk."""
 
+import os
+import pathlib
+import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,11 +12,13 @@ import numpy as np
 
 from fedloom.engines.run import nbytes
 
-_AT_ONCE = 64 * 2**20  # a table of up to so many bytes is allocated whole; a larger one grows with the clients met
+AT_ONCE = 64 * 2**20  # a table of up to so many bytes is allocated whole; a larger one grows with the clients met
+ON_DEVICE = 0.25  # of the device's memory: a table that could become larger is kept on disk
+LENT = 256 * 2**20  # bytes of memories that a call may take from the disk
 
 
 class Table:
-    """Rows of memories. A client gets a row when it is first drawn, so memory follows participation."""
+    """Rows of memories on the device. A client gets a row when it is first drawn, so memory follows participation."""
 
     def __init__(self, blank: Any, clients: int):
         self.blank = jax.tree.map(jnp.asarray, blank)
@@ -22,22 +27,31 @@ class Table:
         self.used = 0
         self.round: int | None = 0  # after which round these are the memories; None: between two rounds
         size = nbytes(self.blank)
-        self.capacity = clients if size * clients <= _AT_ONCE else max(1, _AT_ONCE // size)
-        self.rows = self._blank_rows(self.capacity)
+        self.capacity = clients if size * clients <= AT_ONCE else max(1, AT_ONCE // size)
+        self.rows = _repeated(self.blank, self.capacity)
 
-    def _blank_rows(self, n: int) -> Any:
-        return jax.tree.map(lambda x: jnp.tile(x, (n, *(1,) * x.ndim)), self.blank)
+    def rounds_at_once(self, room: int) -> float:
+        """For how many rounds with cohorts of this size the rows can be given out."""
+        return np.inf
 
-    def slots(self, ids: np.ndarray) -> np.ndarray:
-        """The rows of these clients; those that have none yet get one."""
-        new = ids[self.slot[ids] < 0]
+    def lend(self, ids: np.ndarray, room: int) -> Any:
+        """Rows in which these clients have a place: `slots` says which."""
+        new = np.unique(ids[self.slot[ids] < 0])
         if self.used + len(new) > self.capacity:
             more = min(max(self.capacity, len(new)), len(self.slot) - self.capacity)
-            self.rows = jax.tree.map(lambda r, b: jnp.concatenate([r, b]), self.rows, self._blank_rows(more))
+            more_rows = _repeated(self.blank, more)
+            self.rows = jax.tree.map(lambda r, b: jnp.concatenate([on_one_device(r), b]), self.rows, more_rows)
             self.capacity += more
         self.slot[new] = np.arange(self.used, self.used + len(new))
         self.used += len(new)
+        return self.rows
+
+    def slots(self, ids: np.ndarray) -> np.ndarray:
         return self.slot[ids]
+
+    def take_back(self, rows: Any) -> None:
+        """The rows that were lent, after some rounds."""
+        self.rows = rows
 
     def write(self, memories: Mapping[int, Any]) -> None:
         if memories:
@@ -46,14 +60,99 @@ class Table:
 
     def commit(self, ids: np.ndarray, memories: Any) -> None:
         """Write the memories of these clients, one in each row."""
+        rows = self.lend(ids, len(ids))
         slots = self.slots(ids)
-        self.rows = jax.tree.map(lambda r, x: r.at[slots].set(x), self.rows, memories)
+        self.take_back(jax.tree.map(lambda r, x: on_one_device(r).at[slots].set(x), rows, memories))
         self.known[ids] = True
 
     def committed(self) -> tuple[np.ndarray, Any]:
         """The clients that have a memory, and their memories, one in each row."""
         ids = np.flatnonzero(self.known)
-        return ids, jax.tree.map(lambda r: r[self.slot[ids]], self.rows)
+        return ids, self.read(ids)
+
+    def read(self, ids: Any) -> Any:
+        return jax.tree.map(lambda r: on_one_device(r)[self.slot[ids]], self.rows)
+
+    def copy(self) -> "Table":
+        """One that nobody else changes."""
+        new = object.__new__(type(self))
+        new.blank, new.used, new.capacity, new.round = self.blank, self.used, self.capacity, self.round
+        new.slot, new.known = self.slot.copy(), self.known.copy()
+        new.rows = jax.tree.map(lambda r: jnp.copy(on_one_device(r)), self.rows)
+        return new
+
+
+class DiskTable(Table):
+    """Rows of memories in a file that has room for all clients, but takes space only for those that were met.
+
+    For each call of the program the rows of its clients are copied to the device, and back when it is done.
+    """
+
+    def __init__(self, blank: Any, clients: int):
+        self.blank = jax.tree.map(np.asarray, blank)
+        self.known = np.zeros(clients, bool)
+        self.round = 0
+        self.directory = tempfile.TemporaryDirectory(prefix="fedloom-memories-")
+        leaves, tree = jax.tree.flatten(self.blank)
+        path = pathlib.Path(self.directory.name)
+        files = [np.memmap(path / str(i), x.dtype, "w+", shape=(clients, *x.shape)) for i, x in enumerate(leaves)]
+        self.rows = jax.tree.unflatten(tree, files)
+        self.lent = np.zeros(0, np.int64)
+
+    def rounds_at_once(self, room: int) -> float:
+        return max(1, LENT // (room * nbytes(self.blank)))
+
+    def lend(self, ids: np.ndarray, room: int) -> Any:
+        self.lent = np.unique(ids)
+        known = self.known[self.lent]
+
+        def copied(r: np.ndarray, b: np.ndarray) -> Any:
+            rows = np.empty((max(room, len(self.lent)), *b.shape), b.dtype)
+            rows[:] = b
+            rows[: len(known)][known] = r[self.lent[known]]
+            return jnp.asarray(rows)
+
+        return jax.tree.map(copied, self.rows, self.blank)
+
+    def slots(self, ids: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.lent, ids)
+
+    def take_back(self, rows: Any) -> None:
+        def write(r: np.ndarray, x: Any) -> None:
+            r[self.lent] = np.asarray(x)[: len(self.lent)]
+
+        jax.tree.map(write, self.rows, rows)
+
+    def read(self, ids: Any) -> Any:
+        return jax.tree.map(lambda r: jnp.asarray(r[ids]), self.rows)
+
+    def copy(self) -> "DiskTable":
+        new = DiskTable(self.blank, len(self.known))
+        new.round = self.round
+        ids, memories = self.committed()
+        new.commit(ids, memories)
+        return new
+
+
+def table_for(blank: Any, clients: int, devices: int = 1) -> Table:
+    """On the devices if the memories of all clients fit there, else on disk."""
+    on_device = nbytes(blank) * clients * devices <= ON_DEVICE * _memory()
+    return (Table if on_device else DiskTable)(blank, clients)
+
+
+def _memory() -> int:
+    """Bytes of memory of the device; a CPU's is the machine's, whatever number of devices it is said to be."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return int(stats.get("bytes_limit", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+
+
+def on_one_device(x: Any) -> Any:
+    """An array of which every device has all: the copy of the first one."""
+    return x.addressable_shards[0].data
+
+
+def _repeated(blank: Any, n: int) -> Any:
+    return jax.tree.map(lambda x: jnp.tile(x, (n, *(1,) * x.ndim)), blank)
 
 
 class Memories(Mapping[int, Any]):
@@ -76,9 +175,9 @@ class Memories(Mapping[int, Any]):
 
     def __getitem__(self, k: int) -> Any:
         table = self.table
-        if not 0 <= k < len(table.slot) or not table.known[k]:
+        if not 0 <= k < len(table.known) or not table.known[k]:
             raise KeyError(k)
-        return jax.tree.map(lambda r: r[table.slot[k]], table.rows)
+        return table.read(k)
 
     def __iter__(self) -> Iterator[int]:
         return iter(np.flatnonzero(self.table.known).tolist())
@@ -87,12 +186,4 @@ class Memories(Mapping[int, Any]):
         return int(self.table.known.sum())
 
     def __copy__(self) -> "Memories":
-        return Memories(self.own_table(), self._round)
-
-    def own_table(self) -> Table:
-        """A copy of the table, which nobody else changes."""
-        old, new = self.table, object.__new__(Table)
-        new.blank, new.used, new.capacity, new.round = old.blank, old.used, old.capacity, old.round
-        new.slot, new.known = old.slot.copy(), old.known.copy()
-        new.rows = jax.tree.map(jnp.copy, old.rows)
-        return new
+        return Memories(self.table.copy(), self._round)

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedloom.algorithm import Algorithm
 from fedloom.engines.run import Counters, Record, shapes
-from fedloom.engines.table import Memories, Table
+from fedloom.engines.table import Memories, table_for
 from fedloom.experiments.about import versions
 from fedloom.experiments.files import write_whole
 from fedloom.problem import Vector
@@ -93,7 +93,7 @@ def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, conf
         server = _server(path, arrays, algorithm, w)
         memories: Any = {}
         if "clients" in arrays:
-            table = Table(algorithm.init_client(w), clients)
+            table = table_for(algorithm.init_client(w), clients)
             leaves, structure = jax.tree.flatten(table.blank)
             stacked = [jnp.asarray(arrays[f"memory {i}"]) for i in range(len(leaves))]
             table.commit(arrays["clients"], jax.tree.unflatten(structure, stacked))

@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 
-from fedloom.models.layers import Params, conv, dense, dropout, max_pool, pytorch, shaped, weights
+from fedloom.models.layers import Params, conv, dense, dropout, pytorch, relu_pool, shaped, weights
 from fedloom.models.model import Model, shared
 from fedloom.problem import Key
 
@@ -29,7 +29,7 @@ def emnist_cnn(classes: int = 62) -> Model:
     def apply(p: Params, x: Any, key: Key | None) -> jax.Array:
         first, second = (None, None) if key is None else jax.random.split(key)
         h = jax.nn.relu(conv(p["conv1"], shaped(x, 28, 28, 1)))
-        h = max_pool(jax.nn.relu(conv(p["conv2"], h)))
+        h = relu_pool(conv(p["conv2"], h))
         h = dropout(first, 0.25, h).reshape(h.shape[0], -1)
         h = dropout(second, 0.5, jax.nn.relu(dense(p["dense1"], h)))
         return dense(p["dense2"], h)
@@ -53,8 +53,8 @@ def _two_convolutions(
         }
 
     def apply(p: Params, x: Any, key: Key | None) -> jax.Array:
-        h = max_pool(jax.nn.relu(conv(p["conv1"], shaped(x, side, side, channels))))
-        h = max_pool(jax.nn.relu(conv(p["conv2"], h)))
+        h = relu_pool(conv(p["conv1"], shaped(x, side, side, channels)))
+        h = relu_pool(conv(p["conv2"], h))
         h = h.reshape(h.shape[0], -1)
         for layer in p["dense"][:-1]:
             h = jax.nn.relu(dense(layer, h))

@@ -2,8 +2,9 @@
 
 Images are [batch, height, width, channels], kernels [height, width, in, out]. The parameters decide the precision: an
 input is cast to their type. On a CPU, XLA's own convolution and pooling are slow to differentiate, and a convolution
-with one kernel per client (vmap) is hopeless; so there a convolution is shifted slices and one matrix product, and
-pooling is the maximum of strided slices. On accelerators the native operations are right. `conv` and `max_pool` choose.
+with one kernel per client (vmap) is hopeless; so there a convolution is shifted slices and one matrix product, or
+Winograd's method where that is faster, and pooling is the maximum of strided slices. On accelerators the native
+operations are right. `conv`, `max_pool` and `relu_pool` choose.
 """
 
 import math
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedloom.models.winograd import conv3x3
 from fedloom.problem import Key
 
 Params = dict[str, Any]
@@ -143,6 +145,13 @@ def conv_by_slices(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID
     return _plus_bias(p, y.reshape(*patches.shape[:-1], out))
 
 
+def conv_by_tiles(p: Params, x: Any, padding: Padding = "VALID") -> jax.Array:
+    """Convolution with a 3x3 kernel by Winograd's method: fast on CPUs if there are many channels."""
+    x = jnp.asarray(x, p["w"].dtype)
+    pads = [_pads(n, 3, 1, padding) for n in x.shape[1:3]]
+    return _plus_bias(p, conv3x3(jnp.pad(x, [(0, 0), *pads, (0, 0)]), p["w"]))
+
+
 def conv_native(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
     """Convolution as XLA's own operation: right on accelerators."""
     w = p["w"]
@@ -154,7 +163,12 @@ def conv_native(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID") 
 
 def conv(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
     """Convolution with the kernel p["w"] and, if there is one, the bias p["b"]."""
-    return (conv_by_slices if on_cpu() else conv_native)(p, x, stride, padding)
+    if not on_cpu():
+        return conv_native(p, x, stride, padding)
+    height, width, channels, _ = p["w"].shape
+    if (height, width, stride) == (3, 3, 1) and channels >= 16 and min(x.shape[1:3]) >= 6:
+        return conv_by_tiles(p, x, padding)
+    return conv_by_slices(p, x, stride, padding)
 
 
 def max_pool_by_slices(x: jax.Array, window: int = 2, stride: int = 2, padding: Padding = "VALID") -> jax.Array:
@@ -182,6 +196,41 @@ def max_pool_native(x: jax.Array, window: int = 2, stride: int = 2, padding: Pad
 def max_pool(x: jax.Array, window: int = 2, stride: int = 2, padding: Padding = "VALID") -> jax.Array:
     """The maximum in each window; padding never wins. Which of tied cells gets the gradient depends on the version."""
     return (max_pool_by_slices if on_cpu() else max_pool_native)(x, window, stride, padding)
+
+
+@jax.custom_vjp
+def _relu_pool(x: jax.Array) -> jax.Array:
+    return _relu_pool_forward(x)[0]
+
+
+def _cells(x: jax.Array) -> list[jax.Array]:
+    """The four cells of every 2x2 window."""
+    batch, height, width, channels = x.shape
+    x = x.reshape(batch, height // 2, 2, width // 2, 2, channels)
+    return [x[:, :, i, :, j] for i in range(2) for j in range(2)]
+
+
+def _relu_pool_forward(x: jax.Array) -> tuple[jax.Array, Any]:
+    y = jnp.maximum(_tree_max(_cells(x)), 0)
+    return y, (x, y)
+
+
+def _relu_pool_backward(saved: Any, dy: jax.Array) -> tuple[jax.Array]:
+    x, y = saved
+    tied = sum((cell == y).astype(y.dtype) for cell in _cells(x))
+    share = jnp.where(y > 0, dy / tied, 0)[:, :, None, :, None]
+    windows = x.reshape(*y.shape[:2], 2, y.shape[2], 2, y.shape[3])
+    return (jnp.where(windows == y[:, :, None, :, None], share, 0).reshape(x.shape),)
+
+
+_relu_pool.defvjp(_relu_pool_forward, _relu_pool_backward)
+
+
+def relu_pool(x: jax.Array) -> jax.Array:
+    """max_pool(relu(x)) with windows of 2x2. On CPUs it has its own backward pass; tied cells share the gradient."""
+    if not on_cpu():
+        return max_pool(jax.nn.relu(x))
+    return _relu_pool(x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2])
 
 
 def shaped(x: Any, *shape: int) -> jax.Array:

@@ -2,7 +2,8 @@
 
 What depends on the inputs only is one matrix product before the loop over time. Differentiating the loop as JAX does
 adds up the gradient of the recurrent weights step by step, which is slow on CPUs; there the layer has its own backward
-pass: it stores the gates and forms that gradient with one matrix product at the end.
+pass: it stores the gates, computes for all steps at once what it can, and forms that gradient with one matrix product
+at the end.
 """
 
 from typing import Any
@@ -17,15 +18,22 @@ from fedloom.problem import Key
 State = tuple[jax.Array, jax.Array]  # h and c, [batch, units]
 
 
-def _step(z: jax.Array, h: jax.Array, c: jax.Array, wh: jax.Array, keep: Any) -> tuple[Any, jax.Array, jax.Array]:
+def _gates(z: jax.Array) -> jax.Array:
+    """The sigmoid of z, for the candidate its tanh, in one pass: sigmoid(z) = tanh(z / 2) / 2 + 1 / 2."""
+    scale = jnp.repeat(jnp.array([0.5, 0.5, 1, 0.5], z.dtype), z.shape[-1] // 4)
+    scale = jnp.broadcast_to(scale, z.shape)
+    return jnp.tanh(z * scale) * scale + (1 - scale)
+
+
+def _step(z: jax.Array, h: jax.Array, c: jax.Array, wh: jax.Array, keep: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
     """One step from the projected inputs z: gates, new h, new c; where `keep` is True the state stays as it is."""
-    i, f, g, o = jnp.split(z + h @ wh, 4, axis=-1)
-    i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
+    gates = _gates(z + h @ wh)
+    i, f, g, o = jnp.split(gates, 4, axis=-1)
     new_c = f * c + i * g
     new_h = o * jnp.tanh(new_c)
     if keep is not None:
         new_c, new_h = jnp.where(keep, c, new_c), jnp.where(keep, h, new_h)
-    return (i, f, g, o), new_h, new_c
+    return gates, new_h, new_c
 
 
 def _start(z: jax.Array) -> State:
@@ -57,51 +65,65 @@ def _forward(z: jax.Array, wh: jax.Array, keep: Any) -> tuple[jax.Array, Any]:
 def _backward(saved: Any, dh_out: jax.Array) -> tuple[jax.Array, jax.Array, None]:
     gates, h, c, wh, keep = saved
     back = wh.T  # outside the loop: multiplying by a transposed view at every step is nearly twice as slow
+    # What the loop multiplies by is computed for all steps at once:
+    # dc grows by dh * to_c, dz = (dc, dc, dc, dh) * to_z, and dc passes on f of itself.
     before = jnp.concatenate([jnp.zeros_like(c[:1]), c[:-1]])
+    i, f, g, o = jnp.split(gates, 4, axis=-1)
+    t = jnp.tanh(f * before + i * g)
+    to_c = o * (1 - t * t)
+    to_z = jnp.concatenate([g * i * (1 - i), before * f * (1 - f), i * (1 - g * g), t * o * (1 - o)], axis=-1)
+    if keep is not None:
+        to_c, to_z, f = jnp.where(keep, 0, to_c), jnp.where(keep, 0, to_z), jnp.where(keep, 1, f)
 
     def step(state: State, now: Any) -> tuple[State, jax.Array]:
-        (dh, dc), ((i, f, g, o), before, dh_out, keep) = state, now
+        (dh, dc), (to_c, to_z, f, dh_out, keep) = state, now
         dh = dh + dh_out
-        t = jnp.tanh(f * before + i * g)
-        dc_new = dc + dh * o * (1 - t * t)
-        dz = jnp.concatenate(
-            [dc_new * g * i * (1 - i), dc_new * before * f * (1 - f), dc_new * i * (1 - g * g), dh * t * o * (1 - o)],
-            axis=-1,
-        )
-        if keep is not None:
-            dz = jnp.where(keep, 0, dz)
-        dh_new, dc_new = dz @ back, dc_new * f
-        if keep is not None:
-            dh_new, dc_new = jnp.where(keep, dh, dh_new), jnp.where(keep, dc, dc_new)
-        return (dh_new, dc_new), dz
+        dc = dc + dh * to_c
+        dz = jnp.concatenate([dc, dc, dc, dh], axis=-1) * to_z
+        passed = dz @ back
+        return (passed if keep is None else passed + jnp.where(keep, dh, 0), dc * f), dz
 
     zero = jnp.zeros_like(c[0])
-    dz = lax.scan(step, (zero, zero), (gates, before, dh_out, keep), reverse=True)[1]
+    xs = (*lax.optimization_barrier((to_c, to_z, f)), dh_out, keep)  # or XLA would compute them inside the loop
+    dz = lax.scan(step, (zero, zero), xs, reverse=True)[1]
     units = h.shape[-1]
-    dwh = h[:-1].reshape(-1, units).T @ dz[1:].reshape(-1, 4 * units)
-    return dz, dwh, None
+    return dz, _transposed_product(h[:-1].reshape(-1, units), dz[1:].reshape(-1, 4 * units)), None
 
 
 _stored = jax.custom_vjp(_plain)
 _stored.defvjp(_forward, _backward)
 
 
-def _lstm(recurrence: Any, p: Params, x: Any, mask: Any) -> jax.Array:
+def _transposed_product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a^T b. XLA would not copy a, but its product for that order is slower than the copy and the other product."""
+    return lax.optimization_barrier(a.T) @ b
+
+
+@jax.custom_vjp
+def _product(x: jax.Array, w: jax.Array) -> jax.Array:
+    return x @ w
+
+
+_product.defvjp(lambda x, w: (x @ w, (x, w)), lambda saved, dy: (dy @ saved[1].T, _transposed_product(saved[0], dy)))
+
+
+def _lstm(recurrence: Any, product: Any, p: Params, x: Any, mask: Any) -> jax.Array:
     wx, wh = p["wx"], p["wh"]
     bias = p["b"] + p["b2"] if "b2" in p else p["b"]
-    z = jnp.swapaxes(jnp.asarray(x, wx.dtype), 0, 1) @ wx
+    x = jnp.swapaxes(jnp.asarray(x, wx.dtype), 0, 1)
+    z = product(x.reshape(-1, x.shape[-1]), wx).reshape(*x.shape[:2], -1)
     keep = None if mask is None else jnp.logical_not(jnp.swapaxes(mask, 0, 1))[..., None]
     return jnp.swapaxes(recurrence(z + jnp.broadcast_to(bias, z.shape), wh, keep), 0, 1)
 
 
 def lstm_stored(p: Params, x: Any, mask: Any = None) -> jax.Array:
     """`lstm` with its own backward pass: fast on CPUs. It has no forward-mode derivative."""
-    return _lstm(_stored, p, x, mask)
+    return _lstm(_stored, _product, p, x, mask)
 
 
 def lstm_native(p: Params, x: Any, mask: Any = None) -> jax.Array:
     """`lstm` as a scan that JAX differentiates: right on accelerators."""
-    return _lstm(_plain, p, x, mask)
+    return _lstm(_plain, jnp.matmul, p, x, mask)
 
 
 def lstm(p: Params, x: Any, mask: Any = None) -> jax.Array:

@@ -48,31 +48,37 @@ class Minibatch(StepSolver):
         Every epoch has a fresh random order, which is computed for the batch alone.
         """
         batch, per_epoch = self._batches(objective.size, objective.capacity)
-        order_key, step_key = jax.random.split(jax.random.fold_in(key, s // per_epoch))
         place = s % per_epoch * batch + jnp.arange(batch, dtype=jnp.int32)
         mask = place < objective.size
         if batch < objective.capacity:  # else a batch is all a client has, in any order
-            place = shuffled(order_key, jnp.where(mask, place, 0), objective.size, objective.capacity)
-        return place, mask, jax.random.fold_in(step_key, s % per_epoch)
+            place = shuffled(key, s // per_epoch, jnp.where(mask, place, 0), objective.size, objective.capacity)
+        return place, mask, jax.random.fold_in(key, s)
 
 
-def shuffled(key: Key, place: Any, n: Scalar, capacity: int) -> Any:
-    """What stands at `place` in a random order of 0 .. n-1, for n <= capacity, without making the order.
+def shuffled(key: Key, epoch: Scalar, place: Any, n: Scalar, capacity: int) -> Any:
+    """What stands at `place` in the epoch's random order of 0 .. n-1, for n <= capacity, without making the order.
 
     A swap-or-not shuffle (Hoang, Morris and Rogaway, CRYPTO 2012): in each round x is paired with c - x modulo n for a
-    random c, and a coin that the pair shares decides whether the two swap. So every round is a permutation.
+    random c, and a coin that the pair shares decides whether the two swap. So every round is a permutation. Numbers are
+    mixed from the key's bits: JAX's own generator would cost more than the step that the batch is for.
     """
-    rounds = 2 * capacity.bit_length() + 8
-    n = jnp.asarray(n, jnp.uint32)
-    seed = jax.random.bits(key, (2,), jnp.uint32)
-    i = jnp.arange(rounds, dtype=jnp.uint32)
-    centers, coins = _mixed(seed[0] + i) % n, _mixed(seed[1] + i)
-    x = jnp.asarray(place, jnp.uint32)
-    for r in range(rounds):
-        partner = jnp.where(x > centers[r], centers[r] + n - x, centers[r] - x)
-        swap = _mixed(jnp.maximum(x, partner) ^ coins[r]) >> 31
-        x = jnp.where(swap == 1, partner, x)
-    return x.astype(jnp.int32)
+    n, at_once = jnp.asarray(n, jnp.uint32), 8
+    bits = jax.random.key_data(key).reshape(-1)
+    first = _mixed(bits[0] + jnp.asarray(epoch, jnp.uint32) * jnp.uint32(0x9E3779B9))
+    second = _mixed(bits[-1] ^ first)
+
+    def several(i: Any, x: Any) -> Any:
+        for r in range(at_once):
+            number = (i * at_once + r).astype(jnp.uint32)
+            center, coin = _mixed(first + number) % n, _mixed(second + number)
+            partner = jnp.where(x > center, center + n - x, center - x)
+            swap = _mixed(jnp.maximum(x, partner) ^ coin) >> 31
+            x = jnp.where(swap == 1, partner, x)
+        return x
+
+    # A loop, also because the compiler would else do all this again for every number of an example that it fetches.
+    times = -(-(2 * capacity.bit_length() + 8) // at_once)
+    return jax.lax.fori_loop(jnp.int32(0), times, several, jnp.asarray(place, jnp.uint32)).astype(jnp.int32)
 
 
 def _mixed(x: Any) -> Any:

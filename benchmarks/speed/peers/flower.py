@@ -8,19 +8,20 @@ import os
 import time
 from collections.abc import Iterable
 
-# Before the imports, which read them.
+# Before the imports, which read them. Without the last, Ray takes a preloaded allocator away from its workers.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_LD_PRELOAD_ON_WORKERS", "1")
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict  # noqa: E402
-from flwr.serverapp import Grid, ServerApp  # noqa: E402
-from flwr.serverapp.strategy import FedAvg  # noqa: E402
-from flwr.simulation import run_simulation  # noqa: E402
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
 
-from benchmarks.speed.peers import flower_client  # noqa: E402
-from benchmarks.speed.peers.measure import CORES, arguments, best_of_workers, peak_mb, report  # noqa: E402
-from benchmarks.speed.peers.torch_models import network  # noqa: E402
-from benchmarks.speed.workloads import WORKLOADS  # noqa: E402
+from benchmarks.speed.peers import flower_client
+from benchmarks.speed.peers.measure import CORES, arguments, best_of_workers, peak_mb, report
+from benchmarks.speed.peers.torch_models import network
+from benchmarks.speed.workloads import WORKLOADS
 
 
 def total_steps(replies: list[RecordDict], weighted_by: str) -> MetricRecord:

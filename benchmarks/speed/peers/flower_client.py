@@ -1,4 +1,4 @@
-"""Flower's ClientApp. In a module of its own, so that Ray's workers import it and keep data and model between messages."""
+"""Flower's ClientApp, in a module of its own: Ray's workers import it and keep model and data between messages."""
 
 import functools
 

@@ -22,7 +22,9 @@ def arguments(workers: bool = False) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="rounds to time")
     parser.add_argument("--warmup", type=int, default=1, help="rounds before those")
     if workers:
-        parser.add_argument("--workers", type=int, help="processes that train; default: one, then one per core, the better")
+        parser.add_argument(
+            "--workers", type=int, help="processes that train; default: one, then one per core, the better"
+        )
     given = parser.parse_args()
     if given.rounds < 1 or given.warmup < 1:
         parser.error("rounds and warmup must be at least 1: the first round compiles, starts workers or evaluates")
@@ -72,8 +74,10 @@ def best_of_workers(module: str, given: argparse.Namespace) -> None:
     results = []
     for workers in sorted({1, CORES}):
         command = [sys.executable, "-m", module, given.workload, f"--rounds={given.rounds}", f"--warmup={given.warmup}"]
-        out = subprocess.run([*command, f"--workers={workers}"], stdout=subprocess.PIPE, text=True, check=True).stdout
-        results.append(json.loads(out.splitlines()[-1]))
+        done = subprocess.run([*command, f"--workers={workers}"], stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            sys.exit(done.returncode)  # it has said why
+        results.append(json.loads(done.stdout.splitlines()[-1]))
     best = min(results, key=lambda result: statistics.median(result["seconds"]))
     best["tried"] = {str(r["workers"]): statistics.median(r["seconds"]) for r in results}
     print(json.dumps(best), flush=True)

@@ -1,0 +1,186 @@
+"""FedLoom on one workload: prints one JSON object as its last line, like the peers' scripts.
+
+python -m benchmarks.speed.fedloom_run WORKLOAD [--rounds R] [--warmup W] [--plan LANESxDEVICES]
+"""
+
+import argparse
+import json
+import os
+import resource
+import sys
+import time
+from typing import Any
+
+STARTED = time.perf_counter()
+
+import jax  # noqa: E402 (its import is part of the start-up time)
+
+jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from jax.flatten_util import ravel_pytree  # noqa: E402
+
+import fedloom as fl  # noqa: E402
+from benchmarks.speed.workloads import WORKLOADS, Workload  # noqa: E402
+from fedloom.engines.measure import measure  # noqa: E402
+from fedloom.engines.plan import Plan  # noqa: E402
+from fedloom.engines.run import prepare  # noqa: E402
+from fedloom.metrics import cross_entropy  # noqa: E402
+from fedloom.models.layers import conv, dense, dropout, embedding, relu_pool, weights  # noqa: E402
+from fedloom.models.lstm import keras_weights, lstm  # noqa: E402
+
+
+def model(w: Workload, key: Any) -> tuple[Any, Any]:
+    """Parameters, and apply(parameters, x, key)."""
+    k = jax.random.split(key, 4)
+    if w.model == "logistic":
+        logistic = fl.models.logistic(w.shape[0], w.classes)
+        return logistic.init(key), logistic.apply
+    if w.model == "mlp":
+        sizes = [784, 200, 100, w.classes]
+        layers = [weights(k[i], sizes[i], sizes[i + 1]) for i in range(3)]
+
+        def mlp(p: Any, x: Any, key: Any) -> Any:
+            for layer in p[:-1]:
+                x = jax.nn.relu(dense(layer, x))
+            return dense(p[-1], x)
+
+        return layers, mlp
+    if w.model == "cnn":
+        side, _, channels = w.shape
+        left = (side - 4) // 2
+        p = {
+            "conv1": weights(k[0], 3, 3, channels, 32),
+            "conv2": weights(k[1], 3, 3, 32, 64),
+            "dense1": weights(k[2], left * left * 64, 128),
+            "dense2": weights(k[3], 128, w.classes),
+        }
+
+        def cnn(p: Any, x: Any, key: Any) -> Any:
+            first, second = jax.random.split(key) if w.dropout and key is not None else (None, None)
+            h = relu_pool(conv(p["conv2"], jax.nn.relu(conv(p["conv1"], x))))
+            h = dropout(first, 0.25, h).reshape(h.shape[0], -1)
+            h = dropout(second, 0.5, jax.nn.relu(dense(p["dense1"], h)))
+            return dense(p["dense2"], h)
+
+        return p, cnn
+    p = {
+        "embed": jax.random.normal(k[0], (w.classes, 8)) * 0.1,
+        "lstm1": keras_weights(k[1], 8, 256),
+        "lstm2": keras_weights(k[2], 256, 256),
+        "dense": weights(k[3], 256, w.classes),
+    }
+
+    def characters(p: Any, x: Any, key: Any) -> Any:
+        return dense(p["dense"], lstm(p["lstm2"], lstm(p["lstm1"], embedding(p["embed"], x))))
+
+    return p, characters
+
+
+def operations(w: Workload) -> int:
+    """Floating-point operations of a training gradient for one example: matrix products and convolutions only.
+
+    Forward once, backward twice, but no gradient with respect to the examples themselves.
+    """
+    if w.model == "logistic":
+        layers = [w.shape[0] * w.classes]
+    elif w.model == "mlp":
+        layers = [784 * 200, 200 * 100, 100 * w.classes]
+    elif w.model == "cnn":
+        side, _, channels = w.shape
+        pooled = ((side - 4) // 2) ** 2 * 64
+        layers = [
+            (side - 2) ** 2 * 9 * channels * 32,
+            (side - 4) ** 2 * 9 * 32 * 64,
+            pooled * 128,
+            128 * w.classes,
+        ]
+    else:
+        layers = [
+            80 * 0,
+            80 * (8 + 256) * 1024,
+            80 * (256 + 256) * 1024,
+            80 * 256 * w.classes,
+        ]
+    return 6 * sum(layers) - 2 * layers[0]
+
+
+def matmul_rate() -> float:
+    """Operations a second of this machine's own product of two 2048 x 2048 matrices."""
+    a = jax.random.normal(jax.random.key(0), (2048, 2048))
+    product = jax.jit(lambda a: a @ a)
+    product(a).block_until_ready()
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        product(a).block_until_ready()
+        times.append(time.perf_counter() - start)
+    return 2 * 2048**3 / min(times)
+
+
+def run(w: Workload, rounds: int, warmup: int, plan: Plan | None) -> dict[str, Any]:
+    params, apply = model(w, jax.random.key(0))
+    flat, unravel = ravel_pytree(params)
+
+    def loss(params: Any, rows: Any, key: Any) -> Any:
+        x, y = rows
+        return cross_entropy(apply(params, x, key), y)
+
+    federation = fl.examples(w.data(), np.array(w.sizes), loss, unravel)
+    solver = fl.SGD(w.lr, batch_size=w.batch, epochs=w.epochs)
+    trace = w.cohorts(warmup + rounds)
+    cohort = fl.cohorts.scheduled(trace)
+    imported = time.perf_counter()
+    if plan is None:
+        checked = prepare(fl.FedAvg(), federation, solver, flat, len(trace), cohort, 0, "raise", None)
+        plan = measure(checked, lambda words: print(words, file=sys.stderr))
+    measured = time.perf_counter()
+    seconds, before, compiled = [], None, 0.0
+    records = fl.simulate(fl.FedAvg(), federation, solver, flat, len(trace), cohort=cohort, chunk=w.chunk, plan=plan)
+    start = time.perf_counter()
+    for record in records:
+        jnp.asarray(record.w).block_until_ready()
+        taken = time.perf_counter() - start
+        if before is None:
+            compiled = taken
+        if record.round > warmup:
+            assert before is not None, "warmup must be at least one chunk"
+            done = record.round - before.round
+            seconds += [taken / done] * done
+            examples = record.counters.gradients - before.counters.gradients
+            expected = sum(w.epochs * w.sizes[k] for cohort in trace[before.round : record.round] for k in cohort)
+            assert examples == expected, f"{examples} example gradients instead of {expected}"
+        before = record
+        start = time.perf_counter()
+    steps = [sum(w.steps(k) for k in cohort) for cohort in trace[warmup:]]
+    work = sum(w.epochs * w.sizes[k] for cohort in trace[warmup:] for k in cohort) / rounds * operations(w)
+    return {
+        "system": "fedloom",
+        "versions": {"fedloom": fl.__version__, "jax": jax.__version__},
+        "workload": w.name,
+        "seconds": seconds,
+        "steps": steps,
+        "plan": str(plan),
+        "measuring": measured - imported,
+        "start-up": imported - STARTED,
+        "compilation": compiled,
+        "operations": work,
+        "matmul rate": matmul_rate(),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workload", choices=sorted(WORKLOADS))
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--warmup", type=int)
+    parser.add_argument("--plan", type=Plan.from_text)
+    given = parser.parse_args()
+    w = WORKLOADS[given.workload]
+    print(json.dumps(run(w, given.rounds or w.rounds, given.warmup or w.chunk, given.plan)))
+
+
+if __name__ == "__main__":
+    main()

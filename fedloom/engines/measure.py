@@ -1,0 +1,201 @@
+"""Choosing a plan: by a rule for short runs, by measuring for long ones.
+
+What is measured is a step: plain averaging with the run's solver takes a few steps of its first cohort under each
+candidate, and the time of a round follows from the steps that the schedule needs. The best plan is remembered for the
+machine, the data, the model and the solver, whatever the algorithm; so equal runs have equal plans.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedloom.algorithm import Client, Cohort, Round, Server
+from fedloom.client import StepSolver
+from fedloom.cohorts import Draw
+from fedloom.engines.lanes import padded
+from fedloom.engines.plan import Packing, Plan
+from fedloom.engines.program import on_devices, run_rounds
+from fedloom.engines.run import Run, shapes
+from fedloom.hyperparameters import frozen
+from fedloom.problem import Problem, Vector
+
+LARGE = 5e6  # floating-point operations of a step from which one client keeps a core busy alone
+SMALL = 3e7  # operations of a round up to which sharing it among devices costs more than it gains
+LONG = 2e13  # operations of a run from which measuring pays: a minute or more
+MOST = 256  # lanes beside one another: more gain nothing
+ENOUGH = 0.05  # seconds that a timing should take
+WORSE = 1.2  # times slower than the best so far: then still more lanes are not tried
+
+
+@frozen
+class Averaging(Round):
+    """The plainest method: what is timed is the solver."""
+
+    def init(self, w: Vector) -> Server:
+        return Server(w)
+
+    def send(self, s: Server) -> Vector:
+        return s.w
+
+    def local(self, w: Vector, _: tuple[()], client: Client) -> tuple[Vector, tuple[()]]:
+        return client.solve(Problem(start=w)).w, ()
+
+    def receive(self, s: Server, mean: Vector, cohort: Cohort) -> Server:
+        return Server(mean)
+
+
+Say = Callable[[str], None]
+
+
+def choose(run: Run, say: Say = lambda words: None) -> Plan:
+    """The plan for a run."""
+    packing = Packing(run, Plan(1))
+    if not isinstance(run.solver, StepSolver):
+        return Plan(min(run.lanes, MOST))
+    steps = float(packing.steps(run.cohorts(run.start.round)[0]).sum())
+    operations = step_operations(run)
+    if operations * steps * (run.rounds - run.start.round) < LONG:
+        return rule(run, packing, operations, steps)
+    return remembered(run) or measure(run, say)
+
+
+def rule(run: Run, packing: Packing, operations: float, steps: float) -> Plan:
+    """One client at a time on each device for a large model, all side by side for a small one.
+
+    Where clients take different numbers of steps, more lanes than the sum of all steps over the most of one client
+    would only wait.
+    """
+    devices = 1 if operations * steps < SMALL else min(jax.local_device_count(), run.lanes)
+    if operations >= LARGE:
+        return Plan(1, devices)
+    lanes = min(-(-run.lanes // devices), MOST)
+    if packing.together:
+        return Plan(lanes, devices)
+    whole = np.sort(packing.steps_of_all())[::-1]
+    most = np.mean(whole[: max(1, len(whole) // max(run.lanes, 1))])  # about the longest client of a cohort
+    return Plan(int(min(max(np.mean(whole) * run.lanes / most / devices, 1), lanes)), devices)
+
+
+_operations: dict[str, float] = {}  # by signature
+
+
+def step_operations(run: Run) -> float:
+    """Floating-point operations of one step of one client, as the compiler counts them; loops count once."""
+
+    def step(solver: Any, federation: Any, w: Any) -> Any:
+        objective, zero = federation.objective(0), jnp.zeros((), jnp.int32)
+        return solver.step(solver.begin(Problem(w), objective, zero), zero, objective, jax.random.key(0))
+
+    of = _signature(run)
+    if of not in _operations:
+        costs = jax.jit(step).lower(run.solver, run.federation, run.w).cost_analysis() or {}
+        _operations[of] = float(costs.get("flops", 0.0))
+    return _operations[of]
+
+
+def measure(run: Run, say: Say = lambda words: None) -> Plan:
+    """Time all candidates, and remember the best."""
+    draws = [run.cohorts(run.start.round + i)[0] for i in range(3)]
+    federation = jax.tree.map(jnp.asarray, run.federation)
+    best: tuple[float, Plan] | None = None
+    for devices in sorted({1, min(jax.local_device_count(), run.lanes)}, reverse=True):
+        within = np.inf
+        for lanes in _widths(-(-run.lanes // devices)):
+            plan = Plan(lanes, devices)
+            seconds = _seconds(run, plan, on_devices(federation, devices), draws)
+            say(f"{plan}: {seconds:.3g} s a round")
+            best = min((seconds, plan), best or (np.inf, plan), key=lambda pair: pair[0])
+            if seconds > WORSE * within:
+                break
+            within = min(within, seconds)
+    assert best is not None
+    _remember(run, best[1])
+    return best[1]
+
+
+def _widths(most: int) -> list[int]:
+    powers = [1 << i for i in range(most.bit_length()) if 1 << i < most]
+    return [*powers, min(most, MOST)] if most <= MOST else [p for p in powers if p <= MOST]
+
+
+def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
+    """What a round takes: the schedule's events and steps, times the cost of each."""
+    packing = Packing(run._replace(algorithm=Averaging()), plan)
+    server, key = Averaging().init(run.w), run.key
+    room = packing.room(max(len(d.ids) for d in draws))
+    schedules = [packing(draw, room) for draw in draws]
+    trip = jax.tree.map(lambda x: x[None], padded(run.p, draws[0], room, draws[0].ids))
+
+    def once(steps: int) -> float:
+        """The first event of the schedule, after so many steps."""
+        first = schedules[0]
+        few = first._replace(events=np.minimum(first.events, 1), steps=np.full_like(first.steps, steps))
+        start = time.perf_counter()
+        done = run_rounds(
+            Averaging(), run.solver, federation, on_devices(server, plan.devices), (), (trip,),
+            (jax.tree.map(lambda x: x[None], few),), key, 0, 1, plan.devices,
+        )  # fmt: skip
+        jax.block_until_ready(done)
+        return time.perf_counter() - start
+
+    once(0)  # compiles
+    event = min(once(0), once(0))
+    steps = 1
+    while (taken := min(once(steps), once(steps))) < ENOUGH + event and steps < 1024:
+        steps *= 4
+    step = max(taken - event, 0) / steps
+    return float(np.mean([step * s.steps.sum(axis=1).max() + event * s.events.max() for s in schedules]))
+
+
+# Plans are remembered in a file; one that cannot be read or written is no harm.
+
+
+def cache_directory() -> pathlib.Path:
+    """Where what can be made again is kept: plans, and compiled programs."""
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fedloom"
+
+
+def _signature(run: Run) -> str:
+    """The machine, the data, the model and the solver."""
+    device = jax.local_devices()[0]
+    parts = (
+        platform.machine(),
+        platform.processor(),
+        os.cpu_count(),
+        device.device_kind,
+        jax.local_device_count(),
+        jax.__version__,
+        str(shapes((run.federation, run.w))),
+        repr(run.solver),
+        run.lanes,
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+def remembered(run: Run) -> Plan | None:
+    """The plan that was measured for such a run before."""
+    try:
+        plan = json.loads((cache_directory() / "plans" / _signature(run)).read_text())
+        return Plan(plan["lanes"], plan["devices"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _remember(run: Run, plan: Plan) -> None:
+    try:
+        path = cache_directory() / "plans" / _signature(run)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({"lanes": plan.lanes, "devices": plan.devices}))
+        draft.replace(path)
+    except OSError:
+        pass

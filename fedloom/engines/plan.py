@@ -1,0 +1,99 @@
+"""How the clients of a cohort are laid out on the machine."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedloom.client import Federation, StepSolver
+from fedloom.cohorts import Draw
+from fedloom.engines.run import Run
+from fedloom.engines.schedule import Schedule, pack
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """`lanes` clients side by side in a vectorised program on each of `devices` devices; others follow in turn.
+
+    Many lanes suit small models, which are dominated by the overhead of each operation; few lanes suit large ones.
+    """
+
+    lanes: int
+    devices: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("lanes", "devices"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"Plan: {name} must be a whole number, 1 or more, got {value!r}.")
+
+    def __str__(self) -> str:
+        lanes = "1 lane" if self.lanes == 1 else f"{self.lanes} lanes"
+        return lanes + (f" on each of {self.devices} devices" if self.devices > 1 else "")
+
+    @classmethod
+    def from_text(cls, text: str) -> "Plan":
+        """ "5x2" is 5 lanes on each of 2 devices."""
+        parts = text.split("x")
+        if not 1 <= len(parts) <= 2 or not all(part.isdecimal() for part in parts):
+            raise ValueError(f"plan must be LANES or LANESxDEVICES, such as 5x2, got {text!r}.")
+        return cls(*map(int, parts))
+
+
+def check_plan(plan: Any) -> None:
+    """Raise a sentence if a plan cannot be had on this machine."""
+    if not isinstance(plan, Plan):
+        raise TypeError(f"plan must be a value such as Plan(lanes=4, devices=2), got {plan!r}.")
+    here = jax.local_device_count()
+    if plan.devices > here:
+        raise ValueError(
+            f"plan: there are {here} devices, not {plan.devices}. A CPU is one device, unless JAX is told before its "
+            f'first use: jax.config.update("jax_num_cpu_devices", {plan.devices}).'
+        )
+
+
+class Packing:
+    """Packs the cohorts of a run as its plan says."""
+
+    def __init__(self, run: Run, plan: Plan):
+        self.run, self.plan = run, plan
+        self.sizes, self.capacity = sizes_of(run.federation)
+        whole = self.steps_of_all()
+        # Whether lanes change clients all at once must not depend on the cohort: it is compiled in.
+        self.together = not run.partial_work and bool(np.all(whole == whole[0]))
+
+    def _steps(self, sizes: np.ndarray, work: np.ndarray) -> np.ndarray:
+        solver = self.run.solver
+        if not isinstance(solver, StepSolver):
+            return np.zeros(len(sizes), np.int32)
+        return np.broadcast_to(np.asarray(solver.steps_for(sizes, self.capacity, work)), sizes.shape)
+
+    def steps_of_all(self) -> np.ndarray:
+        """The steps of every client of the population that does all its work."""
+        return self._steps(self.sizes, np.ones(len(self.sizes)))
+
+    def room(self, clients: int) -> int:
+        """Room for a cohort: the expected size, or a power of two if more clients came than expected."""
+        return self.run.lanes if clients <= self.run.lanes else 1 << (clients - 1).bit_length()
+
+    def steps(self, draw: Draw) -> np.ndarray:
+        """The steps of each client."""
+        return self._steps(self.sizes[draw.ids], draw.work)
+
+    def __call__(self, draw: Draw, room: int) -> Schedule:
+        return pack(self.steps(draw), self.plan.lanes, self.plan.devices, room, self.together)
+
+
+def sizes_of(federation: Federation) -> tuple[np.ndarray, int]:
+    """The number of examples of each client, and the most that any has."""
+    capacity = 0
+
+    def size(federation: Federation, k: jax.Array) -> jax.Array:
+        nonlocal capacity
+        objective = federation.objective(k)
+        capacity = objective.capacity
+        return jax.numpy.asarray(objective.size)
+
+    clients = jax.numpy.arange(federation.clients)
+    return np.asarray(jax.jit(jax.vmap(size, in_axes=(None, 0)))(federation, clients)), capacity
