@@ -69,7 +69,7 @@ def shuffled(key: Key, epoch: Scalar, place: Any, n: Scalar, capacity: int) -> A
 
     def several(i: Any, x: Any) -> Any:
         for r in range(at_once):
-            number = (i * at_once + r).astype(jnp.uint32)
+            number = jnp.asarray(i * at_once + r, jnp.uint32)
             center, coin = _mixed(first + number) % n, _mixed(second + number)
             partner = jnp.where(x > center, center + n - x, center - x)
             swap = _mixed(jnp.maximum(x, partner) ^ coin) >> 31
