@@ -17,7 +17,7 @@ from fedloom.cohorts import CohortRule, everyone
 from fedloom.engines.plan import Packing, Plan
 from fedloom.engines.program import message_sizes, run_rounds
 from fedloom.engines.run import Counters, NonFiniteUpdate, Record, Run, nbytes, prepare
-from fedloom.engines.simulate import calls, check_chunk, count, is_seen, of_round, stack
+from fedloom.engines.simulate import calls, check_chunk, count, is_seen, stack
 from fedloom.problem import Vector
 
 SMALL = 100_000  # parameters of a model up to which points run side by side; a larger one keeps the cores busy alone
@@ -129,8 +129,9 @@ def _records(
             own = jax.tree.map(lambda x, p=p: x[p], outcomes)
             for i, cohorts in enumerate(draws):
                 if diverged[p] is None:
+                    of_round = jax.tree.map(lambda x, i=i: x[i : i + 1], own)
                     try:
-                        points[p] = count(run, points[p], t + i, cohorts, of_round(own, cohorts, i), sizes)
+                        points[p] = count(run, points[p], t + i, [cohorts], of_round, sizes)
                     except NonFiniteUpdate as error:
                         diverged[p] = Diverged(t + i, str(error))
         t += len(draws)

@@ -83,6 +83,7 @@ class Given(NamedTuple):
 
     k: Any
     key: Key
+    solve_key: Key  # of its first solve
     memory: Any
     work: Any
 
@@ -136,7 +137,7 @@ class Job(NamedTuple):
             self._local(given, client)
         except Reached as here:
             state = self.solver.begin(here.problem, client.objective, self.t)
-            return Underway(given.k, client.solve_key(), jnp.zeros((), jnp.int32), state, client.answers)
+            return Underway(given.k, given.solve_key, jnp.zeros((), jnp.int32), state, client.answers)
         raise NoHalves
 
     def step(self, now: Underway) -> Underway:

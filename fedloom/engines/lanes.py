@@ -4,6 +4,7 @@ Replies are added up as they come and memories are written back at once, so that
 the lanes and not with the cohort.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -23,27 +24,26 @@ class Trip(NamedTuple):
     """The cohort of one exchange as arrays with room for `room` clients."""
 
     ids: Any
-    keys: Any  # of the clients; made by the program, once for all rounds of a call
+    keys: Any  # of the clients; these and the next are made by the program, for all rounds of a call at once
+    solve_keys: Any  # of each client's first solve
     slots: Any  # rows of the table of memories
     weight: Any  # in the mean
     population: Any  # p_k
     work: Any
 
 
-def padded(p: np.ndarray, draw: Draw, room: int, slots: np.ndarray) -> Trip:
-    """A cohort as arrays, made on the host."""
-
-    def pad(x: np.ndarray, fill: float, dtype: Any) -> np.ndarray:
-        return np.concatenate([x, np.full(room - len(x), fill)]).astype(dtype)
-
-    return Trip(
-        ids=pad(draw.ids, 0, np.int32),
-        keys=None,
-        slots=pad(slots, NOWHERE, np.int32),
-        weight=pad(draw.weight, 0, float),
-        population=pad(p[draw.ids], 0, float),
-        work=pad(draw.work, 1, float),
-    )
+def filled(
+    p: np.ndarray, draws: Sequence[Draw], slots_of: Callable[[np.ndarray], np.ndarray], rounds: int, room: int
+) -> Trip:
+    """The cohorts of several rounds as arrays [rounds, room], made on the host."""
+    shape = (rounds, room)
+    ids, slots = np.zeros(shape, np.int32), np.full(shape, NOWHERE, np.int32)
+    weight, population, work = np.zeros(shape), np.zeros(shape), np.ones(shape)
+    for i, draw in enumerate(draws):
+        m = len(draw.ids)
+        ids[i, :m], slots[i, :m] = draw.ids, slots_of(draw.ids)
+        weight[i, :m], population[i, :m], work[i, :m] = draw.weight, p[draw.ids], draw.work
+    return Trip(ids, None, None, slots, weight, population, work)
 
 
 class Sums(NamedTuple):
@@ -77,7 +77,7 @@ def run_lanes(job: Job, trip: Trip, schedule: Schedule, rows: Any, going: Any) -
     def given(rows: Any, clients: Any) -> Given:
         who = jnp.minimum(clients, room - 1)  # nobody: somebody's numbers, which are not used
         memories = jax.tree.map(lambda r: r.at[trip.slots[who]].get(mode="clip"), rows)
-        return Given(trip.ids[who], trip.keys[who], memories, trip.work[who])
+        return Given(trip.ids[who], trip.keys[who], trip.solve_keys[who], memories, trip.work[who])
 
     one = jax.eval_shape(lambda rows: jax.tree.map(lambda x: x[0], given(rows, schedule.first)), rows)
     halves = job.has_halves(one)
@@ -85,7 +85,7 @@ def run_lanes(job: Job, trip: Trip, schedule: Schedule, rows: Any, going: Any) -
     def event(e: Any, carry: Any) -> Any:
         underway, rows, sums, seen = carry
         if halves:
-            underway = jax.lax.fori_loop(0, schedule.steps[e], lambda _, u: _across(job.step)(u), underway)
+            underway = _stepped(job, underway, schedule.steps[e])
         ends, lane = schedule.ends[e], schedule.lane[e]
         if halves:
             ending = underway if at_once == lanes else jax.tree.map(lambda u: u[lane], underway)
@@ -132,6 +132,16 @@ def run_lanes(job: Job, trip: Trip, schedule: Schedule, rows: Any, going: Any) -
     carry = underway, rows, Sums(zero, zero, nothing, nothing), blank(room)
     _, rows, sums, seen = jax.lax.fori_loop(0, schedule.events, event, carry)
     return sums, rows, seen
+
+
+def _stepped(job: Job, underway: Any, steps: Any) -> Any:
+    """All lanes after so many steps. A single lane is not a vector of one: that would make copies in the loop."""
+    lanes = jax.tree.leaves(underway)[0].shape[0]
+    if lanes > 1:
+        return jax.lax.fori_loop(0, steps, lambda _, u: jax.vmap(job.step)(u), underway)
+    one = jax.tree.map(lambda x: x[0], underway)
+    one = jax.lax.fori_loop(0, steps, lambda _, u: job.step(u), one)
+    return jax.tree.map(lambda x: x[None], one)
 
 
 def _across(f: Any) -> Any:

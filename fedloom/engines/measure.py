@@ -21,7 +21,7 @@ import numpy as np
 from fedloom.algorithm import Client, Cohort, Round, Server
 from fedloom.client import StepSolver
 from fedloom.cohorts import Draw
-from fedloom.engines.lanes import padded
+from fedloom.engines.lanes import filled
 from fedloom.engines.plan import Packing, Plan
 from fedloom.engines.program import on_devices, run_rounds
 from fedloom.engines.run import Run, shapes
@@ -133,7 +133,7 @@ def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
     server, key = Averaging().init(run.w), run.key
     room = packing.room(max(len(d.ids) for d in draws))
     schedules = [packing(draw, room) for draw in draws]
-    trip = jax.tree.map(lambda x: x[None], padded(run.p, draws[0], room, draws[0].ids))
+    trip = filled(run.p, draws[:1], lambda ids: ids, 1, room)
 
     def once(steps: int) -> float:
         """The first event of the schedule, after so many steps."""

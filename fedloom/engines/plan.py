@@ -58,6 +58,7 @@ class Packing:
 
     def __init__(self, run: Run, plan: Plan):
         self.run, self.plan = run, plan
+        self._packed: dict[tuple[int, int], Schedule] = {}
         self.sizes, self.capacity = sizes_of(run.federation)
         whole = self.steps_of_all()
         # Whether lanes change clients all at once must not depend on the cohort: it is compiled in.
@@ -82,7 +83,12 @@ class Packing:
         return self._steps(self.sizes[draw.ids], draw.work)
 
     def __call__(self, draw: Draw, room: int) -> Schedule:
-        return pack(self.steps(draw), self.plan.lanes, self.plan.devices, room, self.together)
+        if not self.together:
+            return pack(self.steps(draw), self.plan.lanes, self.plan.devices, room, together=False)
+        of = len(draw.ids), room
+        if of not in self._packed:  # cohorts of one size have one schedule
+            self._packed[of] = pack(self.steps(draw), self.plan.lanes, self.plan.devices, room, together=True)
+        return self._packed[of]
 
 
 def sizes_of(federation: Federation) -> tuple[np.ndarray, int]:

@@ -93,10 +93,7 @@ def _rounds(
     # All keys at once: JAX's generator is a loop, which for a few numbers costs as much as for thousands.
     rounds = t + jnp.arange(trips[0].ids.shape[0])
     keys = [jax.vmap(lambda t, e=e: exchange_key(key, t, e))(rounds) for e in range(len(trips))]
-    trips = tuple(
-        trip._replace(keys=jax.vmap(jax.vmap(client_key, in_axes=(None, 0)))(k, trip.ids))
-        for k, trip in zip(keys, trips, strict=True)
-    )
+    trips = tuple(_with_keys(trip, k) for trip, k in zip(trips, keys, strict=True))
 
     def one_round(i: Any, carry: Any) -> Any:
         server, rows, outcomes = carry
@@ -118,6 +115,11 @@ def _rounds(
 
     outcomes = tuple(blank_outcome(trip) for trip in trips)
     return jax.lax.fori_loop(0, n, one_round, (server, rows, outcomes))
+
+
+def _with_keys(trip: Trip, key: Any) -> Trip:
+    keys = jax.vmap(jax.vmap(client_key, in_axes=(None, 0)))(key, trip.ids)
+    return trip._replace(keys=keys, solve_keys=jax.vmap(jax.vmap(lambda key: jax.random.fold_in(key, 0)))(keys))
 
 
 def _exchange(
@@ -161,7 +163,7 @@ def message_sizes(run: Run) -> list[tuple[int, int]]:
             key = exchange_key(run.key, 0, e)
             t, work = jnp.zeros((), jnp.int32), jnp.ones(())
             message = exchange.send(server)
-            given = Given(0, client_key(key, 0), memory, work)
+            given = Given(0, client_key(key, 0), key, memory, work)
             reply, memory, _ = Job(run.algorithm, run.solver, federation, message, e, key, t).whole(given)
             server = exchange.receive(server, reply, Cohort(jnp.ones((), run.w.dtype), server_key(key), reply))
             return message, reply, server, memory

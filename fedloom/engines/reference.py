@@ -85,12 +85,12 @@ def _round(run: Run, t: int, record: Record) -> Record:
             if not all_finite(server):
                 raise server_not_finite(t, exchange.name)
             clients.update({k: states[k] for k in states if weight[k] > 0})  # committed if and only if the reply counts
-        totals = totals.after_exchange(len(draws[e].ids), down, up, gradients)
+        totals = totals.after_exchanges(1, len(draws[e].ids), down, up, gradients)
     return Record(
         round=t + 1,
         server=server,
         clients=clients,
-        counters=totals.after_round(),
+        counters=totals.after_rounds(1),
         cohort=tuple(d.ids for d in draws),
         residual=None if worst == -jnp.inf else float(worst),
         unsolved=unsolved,

@@ -37,18 +37,20 @@ class Counters(NamedTuple):
     bytes_up: int = 0
     gradients: int = 0  # example gradients evaluated by clients: a full local gradient costs n_k, a minibatch its size
 
-    def after_exchange(self, clients: int, bytes_down: int, bytes_up: int, gradients: int) -> "Counters":
+    def after_exchanges(
+        self, exchanges: int, clients: int, bytes_down: int, bytes_up: int, gradients: int
+    ) -> "Counters":
         return Counters(
             rounds=self.rounds,
-            exchanges=self.exchanges + 1,
+            exchanges=self.exchanges + exchanges,
             messages=self.messages + 2 * clients,
             bytes_down=self.bytes_down + bytes_down,
             bytes_up=self.bytes_up + bytes_up,
             gradients=self.gradients + gradients,
         )
 
-    def after_round(self) -> "Counters":
-        return self._replace(rounds=self.rounds + 1)
+    def after_rounds(self, rounds: int) -> "Counters":
+        return self._replace(rounds=self.rounds + rounds)
 
 
 class Origin(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
 from fedloom.cohorts import CohortRule, Draw
-from fedloom.engines.lanes import Seen, Trip, padded
+from fedloom.engines.lanes import Seen, Trip, filled
 from fedloom.engines.measure import choose
 from fedloom.engines.plan import Packing, Plan, check_plan
 from fedloom.engines.program import Outcome, message_sizes, on_devices, run_rounds
@@ -122,11 +122,10 @@ def stack(
     trips, schedules = [], []
     for of_exchange in zip(*draws, strict=True):
         room = packing.room(max(len(draw.ids) for draw in of_exchange))
-        pairs = [(padded(packing.run.p, draw, room, slots_of(draw.ids)), packing(draw, room)) for draw in of_exchange]
-        pairs += pairs[-1:] * (rounds - len(pairs))  # never run: it keeps the shapes, hence the program
-        trip, schedule = jax.tree.map(lambda *x: np.stack(x), *pairs)
-        trips.append(trip)
-        schedules.append(schedule)
+        trips.append(filled(packing.run.p, of_exchange, slots_of, rounds, room))
+        packed = [packing(draw, room) for draw in of_exchange]
+        packed += packed[-1:] * (rounds - len(packed))  # never run: it keeps the shapes, hence the program
+        schedules.append(Schedule(*(np.stack(x) for x in zip(*packed, strict=True))))
     return tuple(trips), tuple(schedules)
 
 
@@ -153,41 +152,49 @@ def _after(
     t: int,
 ) -> Record:
     """The record after the rounds t, t + 1, ... whose cohorts were `draws`."""
-    for i, cohorts in enumerate(draws):
-        exchanges = of_round(outcomes, cohorts, i)
-        record = count(run, record, t + i, cohorts, exchanges, sizes)
-        for draw, seen in zip(cohorts, exchanges, strict=True):
-            table.known[draw.ids[seen.clients.finite & seen.somebody & (draw.weight > 0)]] = True
+    record = count(run, record, t, draws, outcomes, sizes)
+    for e, outcome in enumerate(outcomes):
+        for i, cohorts in enumerate(draws):
+            if outcome.somebody[i]:
+                ids = cohorts[e].ids
+                table.known[ids[outcome.clients.finite[i, : len(ids)] & (cohorts[e].weight > 0)]] = True
     t += len(draws)
     return record._replace(round=t, server=server, clients=Memories(table, t), cohort=tuple(d.ids for d in draws[-1]))
 
 
-def of_round(outcomes: tuple[Outcome, ...], cohorts: list[Draw], i: int) -> list[Outcome]:
-    """Of the outcomes [chunk, room] those of the call's round i, for the clients that were there."""
-    return [
-        Outcome(o.server_finite[i], o.somebody[i], Seen(*(x[i, : len(d.ids)] for x in o.clients)))
-        for o, d in zip(outcomes, cohorts, strict=True)
-    ]
-
-
 def count(
-    run: Run, record: Record, t: int, cohorts: list[Draw], outcomes: list[Outcome], sizes: list[tuple[int, int]]
+    run: Run,
+    record: Record,
+    t: int,
+    draws: list[list[Draw]],
+    outcomes: tuple[Outcome, ...],
+    sizes: list[tuple[int, int]],
 ) -> Record:
-    """The record with the books of round t added. Raises if anything is not finite that must be."""
+    """The record with the books of the rounds t, t + 1, ... added. Raises if anything is not finite that must be."""
+    n = len(draws)
+    if not all(o.server_finite[:n].all() and o.clients.finite[:n].all() for o in outcomes):
+        record = record._replace(dropped=record.dropped + tuple(_dropped(run, t, draws, outcomes)))
     c, residual, unsolved = record.counters, record.residual, record.unsolved
-    dropped = record.dropped
-    for e, (draw, seen) in enumerate(zip(cohorts, outcomes, strict=True)):
-        m, name = len(draw.ids), run.algorithm.exchanges[e].name
-        for k in draw.ids[~seen.clients.finite].tolist():
-            if not run.drop:
-                raise not_finite(t, k, name)
-            dropped += ((t, k, name),)
-        if not seen.server_finite:
-            raise server_not_finite(t, name)
-        worst = float(np.max(seen.clients.residual))
+    for e, outcome in enumerate(outcomes):
+        m = sum(len(cohorts[e].ids) for cohorts in draws)
+        seen = Seen(*(x[:n] for x in outcome.clients))  # beyond a cohort these are blank: they add nothing
+        worst = float(np.max(seen.residual))
         if worst > -np.inf:
             residual = worst if residual is None else max(residual, worst)
-        unsolved += int(np.sum(seen.clients.unsolved))
-        gradients = int(np.sum(seen.clients.gradients, dtype=np.int64))
-        c = c.after_exchange(m, m * sizes[e][0], m * sizes[e][1], gradients)
-    return record._replace(counters=c.after_round(), residual=residual, unsolved=unsolved, dropped=dropped)
+        unsolved += int(np.sum(seen.unsolved))
+        c = c.after_exchanges(n, m, m * sizes[e][0], m * sizes[e][1], int(np.sum(seen.gradients, dtype=np.int64)))
+    return record._replace(counters=c.after_rounds(n), residual=residual, unsolved=unsolved)
+
+
+def _dropped(
+    run: Run, t: int, draws: list[list[Draw]], outcomes: tuple[Outcome, ...]
+) -> Iterator[tuple[int, int, str]]:
+    """Who was left out as not finite; raises if that is not wanted, or if the server itself is not finite."""
+    for i, cohorts in enumerate(draws):
+        for exchange, draw, outcome in zip(run.algorithm.exchanges, cohorts, outcomes, strict=True):
+            for k in draw.ids[~outcome.clients.finite[i, : len(draw.ids)]].tolist():
+                if not run.drop:
+                    raise not_finite(t + i, k, exchange.name)
+                yield t + i, k, exchange.name
+            if not outcome.server_finite[i]:
+                raise server_not_finite(t + i, exchange.name)

@@ -62,23 +62,22 @@ def shuffled(key: Key, epoch: Scalar, place: Any, n: Scalar, capacity: int) -> A
     random c, and a coin that the pair shares decides whether the two swap. So every round is a permutation. Numbers are
     mixed from the key's bits: JAX's own generator would cost more than the step that the batch is for.
     """
-    n, at_once = jnp.asarray(n, jnp.uint32), 8
+    n, at_once = jnp.asarray(n, jnp.uint32), capacity.bit_length() + 4
     bits = jax.random.key_data(key).reshape(-1)
     first = _mixed(bits[0] + jnp.asarray(epoch, jnp.uint32) * jnp.uint32(0x9E3779B9))
     second = _mixed(bits[-1] ^ first)
+    r = jnp.arange(2 * at_once, dtype=jnp.uint32).reshape(2, at_once)
+    centers, coins = _mixed(first + r) % n, _mixed(second + r)
 
-    def several(i: Any, x: Any) -> Any:
-        for r in range(at_once):
-            number = jnp.asarray(i * at_once + r, jnp.uint32)
-            center, coin = _mixed(first + number) % n, _mixed(second + number)
+    def half(i: Any, x: Any) -> Any:
+        for center, coin in zip(centers[i], coins[i], strict=True):
             partner = jnp.where(x > center, center + n - x, center - x)
             swap = _mixed(jnp.maximum(x, partner) ^ coin) >> 31
             x = jnp.where(swap == 1, partner, x)
         return x
 
-    # A loop, also because the compiler would else do all this again for every number of an example that it fetches.
-    times = -(-(2 * capacity.bit_length() + 8) // at_once)
-    return jax.lax.fori_loop(jnp.int32(0), times, several, jnp.asarray(place, jnp.uint32)).astype(jnp.int32)
+    # In a loop, since the compiler would else do all this again for every number of an example that it fetches.
+    return jax.lax.fori_loop(0, 2, half, jnp.asarray(place, jnp.uint32)).astype(jnp.int32)
 
 
 def _mixed(x: Any) -> Any:
