@@ -268,9 +268,9 @@ def test_embedding_notices_a_wrong_vocabulary():
 
 
 def test_dense_along_the_last_axis():
-    p, x = kernel(3, 2), RNG.normal(size=(4, 5, 3))
-    close(layers.dense(p, x), x @ p["w"] + p["b"])
-    close(layers.dense({"w": p["w"]}, x), x @ p["w"])
+    p, x = {"w": RNG.normal(size=(2, 3)), "b": RNG.normal(size=2)}, RNG.normal(size=(4, 5, 3))
+    close(layers.dense(p, x), x @ p["w"].T + p["b"])
+    close(layers.dense({"w": p["w"]}, x), x @ p["w"].T)
 
 
 @pytest.mark.parametrize("shape", [(60, 50), (5, 5, 8, 60)])
@@ -285,7 +285,7 @@ def test_initial_values_have_the_spread_that_their_names_say(shape):
     }
     for init, std in spread.items():
         p = layers.weights(jax.random.key(0), *shape, init=init)
-        assert p["w"].shape == shape
+        assert p["w"].shape == (shape if len(shape) == 4 else shape[::-1])
         assert p["w"].dtype == p["b"].dtype == jnp.float64  # JAX's default float, here with x64
         np.testing.assert_allclose(np.std(p["w"]), std, rtol=0.05)
         if init is layers.pytorch:

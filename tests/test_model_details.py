@@ -21,7 +21,7 @@ def random_params(model):
 
 
 def affine(p, x):
-    return x @ p["w"] + p["b"]
+    return x @ p["w"].T + p["b"]
 
 
 def convolution(p, x):
@@ -66,8 +66,8 @@ def test_the_emnist_cnn_drops_a_quarter_of_the_cells_and_half_of_the_units():
     p = jax.tree.map(lambda s: np.zeros(s.shape), jax.eval_shape(model.init, jax.random.key(0)))
     for layer in ("conv1", "conv2", "dense1"):
         p[layer]["b"] += 1
-    p["dense1"]["w"][:128] = np.eye(128)
-    p["dense2"]["w"][:] = np.eye(128, 62)
+    p["dense1"]["w"][:, :128] = np.eye(128)
+    p["dense2"]["w"][:] = np.eye(62, 128)
     x = np.zeros((1, 28, 28))
     np.testing.assert_allclose(model.apply(p, x, None), np.full((1, 62), 2.0))
     apply = jax.jit(model.apply)

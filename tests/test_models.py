@@ -119,9 +119,9 @@ def random_params(model):
 def test_an_mlp_is_its_formula():
     model = models.mlp(3, 4, 2)
     rng = np.random.default_rng(0)
-    first, second = ({"w": rng.normal(size=s), "b": rng.normal(size=s[1])} for s in ((3, 4), (4, 2)))
+    first, second = ({"w": rng.normal(size=s), "b": rng.normal(size=s[0])} for s in ((4, 3), (2, 4)))
     x = rng.normal(size=(5, 3))
-    expected = np.maximum(x @ first["w"] + first["b"], 0) @ second["w"] + second["b"]
+    expected = np.maximum(x @ first["w"].T + first["b"], 0) @ second["w"].T + second["b"]
     np.testing.assert_allclose(model.apply([first, second], x, None), expected, rtol=1e-12)
 
 
@@ -130,7 +130,7 @@ def test_the_autoencoder_is_linear_at_its_bottleneck_only():
     params = random_params(model)
     h = x = np.random.default_rng(0).uniform(size=(2, 784))
     for number, p in enumerate(params, start=1):
-        h = h @ p["w"] + p["b"]
+        h = h @ p["w"].T + p["b"]
         h = h if number == 4 else 1 / (1 + np.exp(-h))
     np.testing.assert_allclose(model.apply(params, x, None), h, rtol=1e-10)
 
@@ -162,8 +162,8 @@ def test_a_cnn_is_its_description():
         )
         y = np.maximum(y + params[layer]["b"], 0)
         h = y.reshape(side // 2, 2, side // 2, 2, -1).max(axis=(1, 3))[None]
-    h = np.maximum(h.reshape(1, -1) @ params["dense"][0]["w"] + params["dense"][0]["b"], 0)
-    h = h @ params["dense"][1]["w"] + params["dense"][1]["b"]
+    h = np.maximum(h.reshape(1, -1) @ params["dense"][0]["w"].T + params["dense"][0]["b"], 0)
+    h = h @ params["dense"][1]["w"].T + params["dense"][1]["b"]
     np.testing.assert_allclose(model.apply(params, x, None), h, rtol=1e-9, atol=1e-12)
 
 
@@ -172,8 +172,8 @@ def test_dropout_is_off_outside_training_and_has_the_right_mean():
     model = models.emnist_cnn()
     params = random_params(model)
     params["conv1"]["b"], params["conv2"]["b"] = params["conv1"]["b"] + 1, params["conv2"]["b"] + 1
-    params["dense1"] = {"w": jnp.ones((9216, 128)) / 9216, "b": jnp.ones(128)}  # never negative: ReLU does nothing
-    params["dense2"] = {"w": jnp.ones((128, 62)) / 128, "b": jnp.zeros(62)}
+    params["dense1"] = {"w": jnp.ones((128, 9216)) / 9216, "b": jnp.ones(128)}  # never negative: ReLU does nothing
+    params["dense2"] = {"w": jnp.ones((62, 128)) / 128, "b": jnp.zeros(62)}
     x = jnp.asarray(np.random.default_rng(0).uniform(size=(2, 28, 28)))
     apply = jax.jit(model.apply)
     off = apply(params, x, None)
@@ -259,7 +259,7 @@ def test_fedopts_resnet_is_its_description():
             h = numpy_norm(q["shortcut_norm"], xla_conv(q["shortcut"], h, 1, "VALID"), 1e-3)
         h = h + y
     h = relu(numpy_norm(p["norm"], h, 1e-3)).mean(axis=(1, 2))
-    expected = h @ p["dense"]["w"] + p["dense"]["b"]
+    expected = h @ p["dense"]["w"].T + p["dense"]["b"]
     np.testing.assert_allclose(jax.jit(model.apply)(p, x, None), expected, rtol=1e-8)
 
 
@@ -277,7 +277,7 @@ def test_feddyns_resnet_is_its_description():
         if halved:
             h = numpy_norm(q["shortcut_norm"], xla_conv(q["shortcut"], h, 2, "VALID"), 1e-5)
         h = relu(h + numpy_norm(q["norm2"], y, 1e-5))
-    expected = h.mean(axis=(1, 2)) @ p["dense"]["w"] + p["dense"]["b"]
+    expected = h.mean(axis=(1, 2)) @ p["dense"]["w"].T + p["dense"]["b"]
     np.testing.assert_allclose(jax.jit(model.apply)(p, x, None), expected, rtol=1e-8)
 
 

@@ -8,12 +8,17 @@ import os
 import sys
 from typing import Any, NoReturn
 
+import jax
+
 import fedloom
 from fedloom.cli import experimenting, listing
 from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
+from fedloom.engines.measure import cache_directory
 from fedloom.hyperparameters import nearest
+
+MOST_DEVICES = 8  # of a CPU: each has a copy of the data
 
 EPILOG = """\
 first steps:
@@ -64,12 +69,22 @@ def _completion(given: argparse.Namespace) -> int:
 
 def command() -> None:
     """What the script `fedloom` calls."""
+    use_machine()
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
     if code == 130:
         os._exit(code)  # threads of an interrupted computation may still run, and crash while Python tears itself down
     sys.exit(code)
+
+
+def use_machine() -> None:
+    """All cores, each a device of JAX's; and compiled programs are kept, so that a second run starts quickly."""
+    if "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        jax.config.update("jax_num_cpu_devices", min(os.cpu_count() or 1, MOST_DEVICES))
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "programs"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
 def main(arguments: list[str] | None = None) -> int:

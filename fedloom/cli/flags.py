@@ -21,6 +21,7 @@ FIELDS = {
     "weights": "population weights: examples or uniform",
     "own_models": "true: also evaluate the clients' own models, which FedDR and FedPD keep",
     "on_nonfinite": "a client that returns NaN ends the run (raise) or is left out (drop)",
+    "plan": "clients side by side and devices, such as 5x2 (default: auto, which chooses)",
 }
 CHOICES: dict[str, Any] = {
     **PARTS,

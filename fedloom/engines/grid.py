@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
 from fedloom.cohorts import CohortRule, everyone
+from fedloom.engines.measure import side_by_side
 from fedloom.engines.plan import Packing, Plan
-from fedloom.engines.program import message_sizes, run_rounds
+from fedloom.engines.program import AXIS, mesh, message_sizes, on_devices, run_rounds
 from fedloom.engines.run import Counters, NonFiniteUpdate, Record, Run, nbytes, prepare
-from fedloom.engines.simulate import calls, check_chunk, count, is_seen, stack
+from fedloom.engines.simulate import calls, check_chunk, count, filled_trips, is_seen
 from fedloom.problem import Vector
 
 SMALL = 100_000  # parameters of a model up to which points run side by side; a larger one keeps the cores busy alone
@@ -104,25 +106,39 @@ def points_at_once(algorithm: Algorithm, federation: Federation, w: Vector, coho
     return int(min(max(BUDGET // state, 1), MOST))
 
 
-_run_points = jax.jit(jax.vmap(run_rounds, in_axes=(0, 0, None, 0, 0, None, None, None, None, None)), donate_argnums=4)
+def _run_points(
+    algorithms: Any, solvers: Any, federation: Any, servers: Any, rows: Any, *rest: Any, devices: int
+) -> Any:
+    """The rounds of all points; each device has its share of them."""
+    run = jax.vmap(run_rounds, in_axes=(0, 0, None, 0, 0, None, None, None, None, None))
+    if devices > 1:
+        own, all_same = PartitionSpec(AXIS), PartitionSpec()
+        specs = (own, own, all_same, own, own, *(all_same for _ in rest))
+        run = jax.shard_map(run, mesh=mesh(devices), in_specs=specs, out_specs=own, check_vma=False)
+    return run(algorithms, solvers, federation, servers, rows, *rest)
+
+
+_run_points = jax.jit(_run_points, donate_argnames="rows", static_argnames="devices")
 
 
 def _records(
     run: Run, pairs: list[tuple[Algorithm, Solver]], sizes: list[tuple[int, int]], chunk: int
 ) -> Iterator[GridRecord]:
     """`run` is that of the first point; the others share all of it but algorithm, solver and state."""
-    federation = jax.tree.map(jnp.asarray, run.federation)
-    algorithms, solvers = _stacked(pairs, run.w.dtype)
-    servers = _stacked([algorithm.init(run.w) for algorithm, _ in pairs])
-    blank = _stacked([algorithm.init_client(run.w) for algorithm, _ in pairs])
+    devices = min(jax.local_device_count(), len(pairs))
+    federation = on_devices(jax.tree.map(jnp.asarray, run.federation), devices)
+    padded = pairs + pairs[-1:] * (-len(pairs) % devices)  # equally many for each device
+    algorithms, solvers = _stacked(padded, run.w.dtype)
+    servers = _stacked([algorithm.init(run.w) for algorithm, _ in padded])
+    blank = _stacked([algorithm.init_client(run.w) for algorithm, _ in padded])
     rows = jax.tree.map(lambda x: jnp.repeat(x[:, None], federation.clients, axis=1), blank)
     points = [run.start] * len(pairs)
     diverged: list[Diverged | None] = [None] * len(pairs)
-    packing = Packing(run, Plan(run.lanes))
-    for t, draws in calls(run, chunk, chunk):
-        trips, schedules = stack(packing, draws, lambda ids: ids, chunk)  # every client has its own row
+    packing = Packing(run, side_by_side(run, Packing(run, Plan(1))))
+    for t, draws, schedules in calls(run, packing, chunk, chunk):
+        trips = filled_trips(run, draws, lambda ids: ids, chunk)  # every client has its own row
         servers, rows, outcomes = _run_points(
-            algorithms, solvers, federation, servers, rows, trips, schedules, run.key, t, len(draws)
+            algorithms, solvers, federation, servers, rows, trips, schedules, run.key, t, len(draws), devices=devices
         )
         outcomes = jax.device_get(outcomes)
         for p in range(len(pairs)):
@@ -136,7 +152,7 @@ def _records(
                         diverged[p] = Diverged(t + i, str(error))
         t += len(draws)
         if is_seen(run, t, chunk):
-            yield GridRecord(t, servers, tuple(points), tuple(diverged))
+            yield GridRecord(t, jax.tree.map(lambda x: x[: len(pairs)], servers), tuple(points), tuple(diverged))
             points = [point._replace(residual=None, unsolved=0) for point in points]
 
 

@@ -69,20 +69,23 @@ def choose(run: Run, say: Say = lambda words: None) -> Plan:
 
 
 def rule(run: Run, packing: Packing, operations: float, steps: float) -> Plan:
-    """One client at a time on each device for a large model, all side by side for a small one.
-
-    Where clients take different numbers of steps, more lanes than the sum of all steps over the most of one client
-    would only wait.
-    """
+    """One client at a time on each device for a large model, all side by side for a small one."""
     devices = 1 if operations * steps < SMALL else min(jax.local_device_count(), run.lanes)
-    if operations >= LARGE:
-        return Plan(1, devices)
+    return Plan(1, devices) if operations >= LARGE else side_by_side(run, packing, devices)
+
+
+def side_by_side(run: Run, packing: Packing, devices: int = 1) -> Plan:
+    """As many lanes as there are clients in a cohort.
+
+    But where clients take different numbers of steps, no more than the sum of all steps over the most of one client:
+    others would only wait for that one.
+    """
     lanes = min(-(-run.lanes // devices), MOST)
     if packing.together:
         return Plan(lanes, devices)
-    whole = np.sort(packing.steps_of_all())[::-1]
-    most = np.mean(whole[: max(1, len(whole) // max(run.lanes, 1))])  # about the longest client of a cohort
-    return Plan(int(min(max(np.mean(whole) * run.lanes / most / devices, 1), lanes)), devices)
+    steps = np.sort(packing.steps_of_all())[::-1]
+    most = np.mean(steps[: max(1, len(steps) // run.lanes)])  # about the longest client of a cohort
+    return Plan(int(min(max(np.mean(steps) * run.lanes / most / devices, 1), lanes)), devices)
 
 
 _operations: dict[str, float] = {}  # by signature
@@ -131,7 +134,7 @@ def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
     """What a round takes: the schedule's events and steps, times the cost of each."""
     packing = Packing(run._replace(algorithm=Averaging()), plan)
     server, key = Averaging().init(run.w), run.key
-    room = packing.room(max(len(d.ids) for d in draws))
+    room = run.room(max(len(d.ids) for d in draws))
     schedules = [packing(draw, room) for draw in draws]
     trip = filled(run.p, draws[:1], lambda ids: ids, 1, room)
 
@@ -174,8 +177,7 @@ def _signature(run: Run) -> str:
         device.device_kind,
         jax.local_device_count(),
         jax.__version__,
-        str(shapes((run.federation, run.w))),
-        repr(run.solver),
+        str(shapes((run.federation, run.solver, run.w))),  # numbers such as step sizes do not matter
         run.lanes,
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedloom.client import Federation, StepSolver
@@ -74,10 +75,6 @@ class Packing:
         """The steps of every client of the population that does all its work."""
         return self._steps(self.sizes, np.ones(len(self.sizes)))
 
-    def room(self, clients: int) -> int:
-        """Room for a cohort: the expected size, or a power of two if more clients came than expected."""
-        return self.run.lanes if clients <= self.run.lanes else 1 << (clients - 1).bit_length()
-
     def steps(self, draw: Draw) -> np.ndarray:
         """The steps of each client."""
         return self._steps(self.sizes[draw.ids], draw.work)
@@ -92,14 +89,10 @@ class Packing:
 
 
 def sizes_of(federation: Federation) -> tuple[np.ndarray, int]:
-    """The number of examples of each client, and the most that any has."""
-    capacity = 0
+    """The number of examples of each client, and the most that any may have."""
+    return np.asarray(_sizes(federation)), federation.objective(0).capacity
 
-    def size(federation: Federation, k: jax.Array) -> jax.Array:
-        nonlocal capacity
-        objective = federation.objective(k)
-        capacity = objective.capacity
-        return jax.numpy.asarray(objective.size)
 
-    clients = jax.numpy.arange(federation.clients)
-    return np.asarray(jax.jit(jax.vmap(size, in_axes=(None, 0)))(federation, clients)), capacity
+@jax.jit
+def _sizes(federation: Federation) -> jax.Array:
+    return jax.vmap(lambda k: jnp.asarray(federation.objective(k).size))(jnp.arange(federation.clients))

@@ -101,6 +101,10 @@ class Run(NamedTuple):
     drop: bool
     start: Record
 
+    def room(self, clients: int) -> int:
+        """Room for a cohort: the expected size, or a power of two if more clients came than expected."""
+        return self.lanes if clients <= self.lanes else 1 << (clients - 1).bit_length()
+
     def cohorts(self, t: int) -> list[Draw]:
         """The cohorts of round t, one for each exchange."""
         draws: list[Draw] = []

@@ -5,7 +5,7 @@ side, with their memories from a table, adds up the replies, and updates the ser
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,15 +73,19 @@ def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, plan: Plan) -> 
     table, packing = _table(run, plan), Packing(run, plan)
     rounds = int(min(chunk, table.rounds_at_once(run.lanes)))  # of one call
     record = run.start
-    for t, draws in calls(run, chunk, rounds):
+    ahead = calls(run, packing, chunk, rounds)
+    call = next(ahead, None)
+    while call is not None:
+        t, draws, schedules = call
         table.round = None
         rows = table.lend(np.concatenate([d.ids for draw in draws for d in draw]), rounds * run.lanes)
-        trips, schedules = stack(packing, draws, table.slots, rounds)
+        trips = filled_trips(run, draws, table.slots, rounds)
         state = on_devices((record.server, rows), plan.devices)
         del rows  # they are donated
         server, rows, outcomes = run_rounds(
             run.algorithm, run.solver, federation, *state, trips, schedules, run.key, t, len(draws), plan.devices
         )
+        call = next(ahead, None)  # the host draws and packs the next cohorts while the devices work
         server = jax.tree.map(on_one_device, server)
         outcomes = own_devices(jax.device_get(outcomes), schedules)
         table.take_back(rows)
@@ -92,12 +96,26 @@ def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, plan: Plan) -> 
             record = record._replace(residual=None, unsolved=0, dropped=())
 
 
-def calls(run: Run, chunk: int, rounds: int) -> Iterator[tuple[int, list[list[Draw]]]]:
-    """What each call of the program runs, up to `rounds` of a chunk: its first round, and the cohorts of its rounds."""
+class Call(NamedTuple):
+    """What one call of the program runs."""
+
+    t: int  # its first round
+    draws: list[list[Draw]]  # the cohorts of its rounds, one for each exchange
+    schedules: tuple[Schedule, ...]  # of each exchange, as arrays [rounds, ...]
+
+
+def calls(run: Run, packing: Packing, chunk: int, rounds: int) -> Iterator[Call]:
+    """The calls that make up a run: up to `rounds` of a chunk in each."""
     t = run.start.round
     while t < run.rounds:
         draws = [run.cohorts(t + i) for i in range(min(rounds, chunk - t % chunk, run.rounds - t))]
-        yield t, draws
+        schedules = []
+        for of_exchange in zip(*draws, strict=True):
+            room = run.room(max(len(draw.ids) for draw in of_exchange))
+            packed = [packing(draw, room) for draw in of_exchange]
+            packed += packed[-1:] * (rounds - len(packed))  # never run: it keeps the shapes, hence the program
+            schedules.append(Schedule(*(np.stack(x) for x in zip(*packed, strict=True))))
+        yield Call(t, draws, tuple(schedules))
         t += len(draws)
 
 
@@ -115,18 +133,14 @@ def _table(run: Run, plan: Plan) -> Table:
     return table
 
 
-def stack(
-    packing: Packing, draws: list[list[Draw]], slots_of: Callable[[np.ndarray], np.ndarray], rounds: int
-) -> tuple[tuple[Trip, ...], tuple[Schedule, ...]]:
-    """Cohorts of several rounds and their schedules as arrays [rounds, ...], one pair for each exchange."""
-    trips, schedules = [], []
-    for of_exchange in zip(*draws, strict=True):
-        room = packing.room(max(len(draw.ids) for draw in of_exchange))
-        trips.append(filled(packing.run.p, of_exchange, slots_of, rounds, room))
-        packed = [packing(draw, room) for draw in of_exchange]
-        packed += packed[-1:] * (rounds - len(packed))  # never run: it keeps the shapes, hence the program
-        schedules.append(Schedule(*(np.stack(x) for x in zip(*packed, strict=True))))
-    return tuple(trips), tuple(schedules)
+def filled_trips(
+    run: Run, draws: list[list[Draw]], slots_of: Callable[[np.ndarray], np.ndarray], rounds: int
+) -> tuple[Trip, ...]:
+    """The cohorts of several rounds as arrays [rounds, room], for each exchange."""
+    return tuple(
+        filled(run.p, of_exchange, slots_of, rounds, run.room(max(len(d.ids) for d in of_exchange)))
+        for of_exchange in zip(*draws, strict=True)
+    )
 
 
 def own_devices(outcomes: tuple[Outcome, ...], schedules: tuple[Schedule, ...]) -> tuple[Outcome, ...]:

@@ -1,4 +1,4 @@
-"""What a run ran on: the federation in figures, versions and the machine. Nothing here changes a result's bits."""
+"""What a run ran on: the federation in figures, versions and the machine."""
 
 import functools
 import os

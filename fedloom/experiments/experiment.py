@@ -14,6 +14,7 @@ from fedloom.algorithm import Algorithm
 from fedloom.algorithms import ALGORITHMS
 from fedloom.client import Solver
 from fedloom.cohorts import COHORTS, CohortRule, everyone
+from fedloom.engines.plan import Plan, check_plan
 from fedloom.engines.run import prepare
 from fedloom.experiments.loading import check_split, find_task, load
 from fedloom.experiments.plain import from_plain, to_plain
@@ -51,6 +52,7 @@ class Experiment:
     weights: str | None = None  # population weights: "examples" or "uniform"
     own_models: bool = False  # also evaluate each client's own model on its own examples, where a method keeps them
     on_nonfinite: str = "raise"  # a client that returns NaN ends the run ("raise") or is left out ("drop")
+    plan: str = "auto"  # clients side by side and devices, such as "5x2"; "auto" chooses, see docs/speed.md
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0)):
@@ -72,6 +74,12 @@ class Experiment:
             raise ValueError(f"own_models must be true or false, got {self.own_models!r}.")
         if self.on_nonfinite not in ("raise", "drop"):
             raise ValueError(f"on_nonfinite must be 'raise' or 'drop', got {self.on_nonfinite!r}.")
+        if isinstance(self.plan, int):
+            object.__setattr__(self, "plan", str(self.plan))
+        if not isinstance(self.plan, str):
+            raise ValueError(f"plan must be 'auto' or LANESxDEVICES, such as '5x2', got {self.plan!r}.")
+        if self.plan != "auto":
+            Plan.from_text(self.plan)
         if self.split is not None:
             check_split(self.split)
         if isinstance(self.task, str) and ".py:" in self.task:  # a run may be resumed from another folder
@@ -93,6 +101,8 @@ class Experiment:
         loaded = self.load()
         run = (self.algorithm, loaded.federation, self.solver, loaded.w, self.rounds, self.cohort, self.seed)
         prepare(*run, self.on_nonfinite, None)
+        if self.plan != "auto":
+            check_plan(Plan.from_text(self.plan))
         if self.own_models and self.algorithm.own_model(self.algorithm.init_client(loaded.w)) is None:
             raise ValueError(
                 f"own_models: {name_of(self.algorithm)} keeps no model of each client; FedDR and FedPD do."

@@ -8,6 +8,7 @@ A directory has
 * seconds.json: time spent, which is no part of the log.
 """
 
+import dataclasses
 import json
 import math
 import os
@@ -17,6 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO
 
 from fedloom.engines import NonFiniteUpdate, Record, simulate
+from fedloom.engines.measure import choose
+from fedloom.engines.plan import Plan
+from fedloom.engines.run import prepare
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import about
 from fedloom.experiments.experiment import Experiment, from_toml, name_of
@@ -175,6 +179,7 @@ class Running:
         self.rows: list[Row] = []
         self.log: BinaryIO | None = None
         self.about = about(loaded, experiment.own_models)
+        self.plan: Plan | None = None  # chosen when the rounds begin; in a directory that has one, that one again
         self.share = 1.0  # of the time that passes; the others go on beside it
         self.spent = 0.0  # by earlier processes
         self.started = self.saved = time.monotonic()
@@ -218,30 +223,35 @@ class Running:
                     f"{directory}: the initial model is not worth what it was when the run began, so the task or its "
                     "data have changed since. Run the experiment again in a new directory."
                 )
-        write_whole(directory / ABOUT, json.dumps(self.about, indent=1).encode())
+        if (directory / ABOUT).exists() and (plan := _json(directory / ABOUT).get("plan")):
+            self.plan = Plan(**plan)  # rounding depends on it
+        self._write_about()
         self.log = open(directory / LOG, "a+b")  # noqa: SIM115 (`close` closes it)
         self.log.truncate(length)
         self.rows = _rows(directory)
         return record
+
+    def _write_about(self) -> None:
+        if self.plan is not None:
+            plan = dataclasses.asdict(self.plan)
+            self.about = {**self.about, "plan": plan, "machine": {**self.about["machine"], "plan": str(self.plan)}}
+        if self.directory is not None:
+            write_whole(self.directory / ABOUT, json.dumps(self.about, indent=1).encode())
 
     def _rounds(self, start: Record | None) -> Any:
         e, loaded = self.experiment, self.loaded
         w = loaded.w if start is None else start.w
         if start is None:
             self.begin(self._values(w, {}))
+        run = (e.algorithm, loaded.federation, e.solver, loaded.w, e.rounds)
+        if self.plan is None:
+            checked = prepare(*run, e.cohort, e.seed, e.on_nonfinite, None)
+            self.plan = choose(checked) if e.plan == "auto" else Plan.from_text(e.plan)
+            self._write_about()
+        options: dict[str, Any] = {"cohort": e.cohort, "seed": e.seed, "on_nonfinite": e.on_nonfinite, "resume": start}
+        chunk = min(e.evaluate_every, e.rounds)
         try:
-            for record in simulate(
-                e.algorithm,
-                loaded.federation,
-                e.solver,
-                loaded.w,
-                e.rounds,
-                cohort=e.cohort,
-                seed=e.seed,
-                chunk=min(e.evaluate_every, e.rounds),
-                on_nonfinite=e.on_nonfinite,
-                resume=start,
-            ):
+            for record in simulate(*run, **options, chunk=chunk, plan=self.plan):
                 if not self.take(record, self._values(record.w, record.clients)):
                     return None
                 w = record.w

@@ -51,6 +51,7 @@ def alike(experiments: Sequence[Experiment]) -> list[list[int]]:
             e.evaluate_every,
             e.on_nonfinite,
             e.own_models,
+            e.plan,
         )
         key = (shared, structure((e.algorithm, e.solver)))
         for other, members in groups:
