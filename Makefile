@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types format docs clean
+.PHONY: demo test lint types format docs bench bench-peers clean
 
 demo: .venv/installed
 	$(BIN)/fedloom compare
@@ -26,6 +26,12 @@ docs: .venv/installed
 	$(BIN)/python docs/tasks.py
 	$(BIN)/python docs/reproductions.py
 
+bench: .venv/installed
+	$(BIN)/python -m benchmarks.speed.bench
+
+bench-peers: .venv/installed
+	$(BIN)/python -m benchmarks.speed.bench --peers
+
 .venv/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "FedLoom needs Python 3.11 or newer; say for example: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
@@ -38,4 +44,4 @@ docs: .venv/installed
 	@touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .jax_cache
+	rm -rf .venv .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis .jax_cache

@@ -34,6 +34,7 @@ from fedloom.models.lstm import keras_weights, lstm  # noqa: E402
 def model(w: Workload, key: Any) -> tuple[Any, Any]:
     """Parameters, and apply(parameters, x, key)."""
     k = jax.random.split(key, 4)
+    p: dict[str, Any]
     if w.model == "logistic":
         logistic = fl.models.logistic(w.shape[0], w.classes)
         return logistic.init(key), logistic.apply
@@ -98,7 +99,7 @@ def operations(w: Workload) -> int:
         ]
     else:
         layers = [
-            80 * 0,
+            0,  # the first layer's inputs are parameters too
             80 * (8 + 256) * 1024,
             80 * (256 + 256) * 1024,
             80 * 256 * w.classes,
@@ -162,6 +163,7 @@ def run(w: Workload, rounds: int, warmup: int, plan: Plan | None) -> dict[str, A
         "seconds": seconds,
         "steps": steps,
         "plan": str(plan),
+        "layout": f"{plan.lanes}x{plan.devices}",
         "measuring": measured - imported,
         "start-up": imported - STARTED,
         "compilation": compiled,

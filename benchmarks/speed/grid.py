@@ -7,6 +7,7 @@ import argparse
 import itertools
 import os
 import time
+from typing import Any
 
 import jax
 
@@ -32,7 +33,7 @@ def measure(name: str, rounds: int, chunk: int) -> None:
     points = list(itertools.product(10.0 ** np.arange(-3, 1, 0.5), 10.0 ** np.arange(-3, 1.5, 0.5)))
     algorithms = [fl.FedAdam(lr=float(server)) for _, server in points]
     solvers = [fl.SGD(float(client), batch_size=10, epochs=1) for client, _ in points]
-    options = {"rounds": rounds, "chunk": chunk, "cohort": fl.cohorts.uniform(10)}
+    options: dict[str, Any] = {"rounds": rounds, "chunk": chunk, "cohort": fl.cohorts.uniform(10)}
 
     def together() -> float:
         start = time.perf_counter()

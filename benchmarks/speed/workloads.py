@@ -62,7 +62,7 @@ WORKLOADS = {
     w.name: w
     for w in (
         Workload("lr-mnist", "logistic", (784,), 10, (60,) * 1000, 10, 10, 1, 0.03, rounds=200, chunk=20),
-        Workload("lr-synthetic", "logistic", (60,), 10, _lognormal_sizes(), 10, 10, 20, 0.01, rounds=30, chunk=5),
+        Workload("lr-synthetic", "logistic", (60,), 10, _lognormal_sizes(), 10, 10, 20, 0.01, rounds=30),
         Workload("2nn-mnist", "mlp", (784,), 10, (600,) * 100, 10, 50, 10, 0.1),
         Workload("cnn-emnist", "cnn", (28, 28, 1), 62, (200,) * 100, 10, 20, 1, 0.1),
         Workload("lstm-shakespeare", "lstm", (80,), 90, (24,) * 50, 10, 4, 1, 0.1),

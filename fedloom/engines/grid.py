@@ -14,10 +14,10 @@ from jax.sharding import PartitionSpec
 
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
-from fedloom.cohorts import CohortRule, everyone
+from fedloom.cohorts import CohortRule, Draw, everyone
 from fedloom.engines.measure import side_by_side
 from fedloom.engines.plan import Packing, Plan
-from fedloom.engines.program import AXIS, mesh, message_sizes, on_devices, run_rounds
+from fedloom.engines.program import AXIS, Outcome, mesh, message_sizes, on_devices, run_rounds
 from fedloom.engines.run import Counters, NonFiniteUpdate, Record, Run, nbytes, prepare
 from fedloom.engines.simulate import calls, check_chunk, count, filled_trips, is_seen
 from fedloom.problem import Vector
@@ -142,18 +142,29 @@ def _records(
         )
         outcomes = jax.device_get(outcomes)
         for p in range(len(pairs)):
-            own = jax.tree.map(lambda x, p=p: x[p], outcomes)
-            for i, cohorts in enumerate(draws):
-                if diverged[p] is None:
-                    of_round = jax.tree.map(lambda x, i=i: x[i : i + 1], own)
-                    try:
-                        points[p] = count(run, points[p], t + i, [cohorts], of_round, sizes)
-                    except NonFiniteUpdate as error:
-                        diverged[p] = Diverged(t + i, str(error))
+            if diverged[p] is None:
+                own = jax.tree.map(lambda x, p=p: x[p], outcomes)
+                points[p], diverged[p] = _counted(run, points[p], t, draws, own, sizes)
         t += len(draws)
         if is_seen(run, t, chunk):
             yield GridRecord(t, jax.tree.map(lambda x: x[: len(pairs)], servers), tuple(points), tuple(diverged))
             points = [point._replace(residual=None, unsolved=0) for point in points]
+
+
+def _counted(
+    run: Run,
+    point: Record,
+    t: int,
+    draws: list[list[Draw]],
+    outcomes: tuple[Outcome, ...],
+    sizes: list[tuple[int, int]],
+) -> tuple[Record, Diverged | None]:
+    """The books of a point after some rounds, or up to the one in which it diverged."""
+    try:
+        return count(run, point, t, draws, outcomes, sizes), None
+    except NonFiniteUpdate as error:
+        good = error.round - t
+        return count(run, point, t, draws[:good], outcomes, sizes) if good else point, Diverged(error.round, str(error))
 
 
 def _stacked(trees: Sequence[Any], dtype: Any = None) -> Any:

@@ -1,7 +1,6 @@
 """The memories of clients: a row for each client that was met, on the device or, if they do not fit there, on disk."""
 
 import os
-import pathlib
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -83,54 +82,67 @@ class Table:
 
 
 class DiskTable(Table):
-    """Rows of memories in a file that has room for all clients, but takes space only for those that were met.
+    """Rows of memories in files that have room for all clients, but take space only for those that were met.
 
-    For each call of the program the rows of its clients are copied to the device, and back when it is done.
+    For each call of the program the rows of its clients are read to the device, and written back when it is done; the
+    system keeps as much of the files in memory as there is room for. (Writing through a memory map would allocate
+    page by page, which takes many times as long.)
     """
 
     def __init__(self, blank: Any, clients: int):
         self.blank = jax.tree.map(np.asarray, blank)
         self.known = np.zeros(clients, bool)
         self.round = 0
-        self.directory = tempfile.TemporaryDirectory(prefix="fedloom-memories-")
-        leaves, tree = jax.tree.flatten(self.blank)
-        path = pathlib.Path(self.directory.name)
-        files = [np.memmap(path / str(i), x.dtype, "w+", shape=(clients, *x.shape)) for i, x in enumerate(leaves)]
-        self.rows = jax.tree.unflatten(tree, files)
         self.lent = np.zeros(0, np.int64)
+        leaves, tree = jax.tree.flatten(self.blank)
+        files = [tempfile.TemporaryFile(prefix="fedloom-") for _ in leaves]  # noqa: SIM115 (they live as long as the table)
+        self.files = jax.tree.unflatten(tree, files)
+        jax.tree.map(lambda file, b: file.truncate(clients * b.nbytes), self.files, self.blank)
 
     def rounds_at_once(self, room: int) -> float:
         return max(1, LENT // (room * nbytes(self.blank)))
 
     def lend(self, ids: np.ndarray, room: int) -> Any:
         self.lent = np.unique(ids)
-        known = self.known[self.lent]
+        return jax.tree.map(jnp.asarray, self._read(self.lent, max(room, len(self.lent))))
 
-        def copied(r: np.ndarray, b: np.ndarray) -> Any:
-            rows = np.empty((max(room, len(self.lent)), *b.shape), b.dtype)
+    def _read(self, ids: np.ndarray, room: int) -> Any:
+        """The memories of these clients, or the first one of those who have none, in an array with room for more."""
+        places = np.flatnonzero(self.known[ids]).tolist()
+
+        def of_file(file: Any, b: np.ndarray) -> np.ndarray:
+            rows = np.empty((room, *b.shape), b.dtype)
             rows[:] = b
-            rows[: len(known)][known] = r[self.lent[known]]
-            return jnp.asarray(rows)
+            for i in places:
+                rows[i] = np.frombuffer(os.pread(file.fileno(), b.nbytes, int(ids[i]) * b.nbytes), b.dtype).reshape(
+                    b.shape
+                )
+            return rows
 
-        return jax.tree.map(copied, self.rows, self.blank)
+        return jax.tree.map(of_file, self.files, self.blank)
 
     def slots(self, ids: np.ndarray) -> np.ndarray:
         return np.searchsorted(self.lent, ids)
 
     def take_back(self, rows: Any) -> None:
-        def write(r: np.ndarray, x: Any) -> None:
-            r[self.lent] = np.asarray(x)[: len(self.lent)]
+        ids = self.lent.tolist()
 
-        jax.tree.map(write, self.rows, rows)
+        def to_file(file: Any, b: np.ndarray, rows: Any) -> None:
+            rows = np.asarray(on_one_device(rows))
+            for i, k in enumerate(ids):
+                os.pwrite(file.fileno(), rows[i].tobytes(), k * b.nbytes)
+
+        jax.tree.map(to_file, self.files, self.blank, rows)
 
     def read(self, ids: Any) -> Any:
-        return jax.tree.map(lambda r: jnp.asarray(r[ids]), self.rows)
+        rows = self._read(np.atleast_1d(ids), np.size(ids))
+        return jax.tree.map(lambda x: jnp.asarray(x if np.ndim(ids) else x[0]), rows)
 
     def copy(self) -> "DiskTable":
         new = DiskTable(self.blank, len(self.known))
         new.round = self.round
-        ids, memories = self.committed()
-        new.commit(ids, memories)
+        for part in np.array_split(np.flatnonzero(self.known), max(1, self.known.sum() * nbytes(self.blank) // LENT)):
+            new.commit(part, self.read(part))
         return new
 
 

@@ -21,7 +21,7 @@ REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "torch": _TORCH,
     "flower": ("flwr[simulation]==1.41.0", "ray==2.55.1", *_TORCH),
     "pfl": ("pfl[pytorch]==0.6.0", *_TORCH),
-    # FedJAX 0.0.17, the last, calls jax.tree_map, which JAX 0.6 removed.
+    # FedJAX 0.0.17, the last, calls jax.tree_map, which later versions of JAX do not have.
     "fedjax": (
         "fedjax==0.0.17",
         "jax==0.5.3",
@@ -40,6 +40,8 @@ def make(peer: str, directory: Path = DEFAULT) -> Path:
     pinned = "\n".join(REQUIREMENTS[peer])
     done = place / "pinned.txt"
     if not (done.exists() and done.read_text() == pinned):
+        if place.exists() and not (place / "pyvenv.cfg").exists():
+            raise RuntimeError(f"{place} is there and is no virtual environment; give another directory.")
         shutil.rmtree(place, ignore_errors=True)
         venv.create(place, with_pip=True)
         command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
