@@ -1,11 +1,14 @@
 """FedLoom: federated optimization, correct, fast and simple."""
 
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from fedloom import cohorts as cohorts
 from fedloom import experiments as experiments
 from fedloom import metrics as metrics
 from fedloom import models as models
 from fedloom import regularizers as regularizers
-from fedloom import report as report
 from fedloom import reproductions as reproductions
 from fedloom import schedules as schedules
 from fedloom import sinks as sinks
@@ -70,4 +73,14 @@ from fedloom.solvers import ToTolerance as ToTolerance
 from fedloom.tasks import Task as Task
 from fedloom.tasks import load as load
 
+if TYPE_CHECKING:
+    from fedloom import report as report
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`fedloom.report` is imported when it is asked for: drawing takes half a second to import."""
+    if name == "report":
+        return importlib.import_module("fedloom.report")
+    raise AttributeError(f"module 'fedloom' has no attribute {name!r}")

@@ -9,7 +9,7 @@ import re
 import sys
 from typing import Any
 
-from fedloom import report, reproductions, sinks
+from fedloom import reproductions, sinks
 from fedloom.cli.flags import add_fields, changes, numbers, target
 from fedloom.cli.interruption import Heeding
 from fedloom.experiments.compare import comparison
@@ -260,6 +260,8 @@ def _conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path |
     kind = study.about.get("kind")
     place = directory or study.directory
     assert place is not None
+    from fedloom import report  # here, because it takes half a second to import, which a run need not wait for
+
     path = report.write(study, place)
     if given.json:
         print(json.dumps({"table": report.plain(study), "report": str(path)}))

@@ -7,7 +7,8 @@ import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fedloom import cohorts, regularizers, report, solvers
+import fedloom
+from fedloom import cohorts, regularizers, solvers
 from fedloom.algorithms import ALGORITHMS
 from fedloom.columns import columns
 from fedloom.data.catalogue import CATALOGUE
@@ -194,5 +195,5 @@ def describe(task: Task, seed: int, picture: str | None = None) -> str:
         return f"{loaded.federation.clients} clients, functions of a vector of {loaded.w.size} numbers"
     facts = about(loaded)
     if picture is not None:
-        report.split_picture(facts).savefig(picture)
-    return f"{facts['summary']}\n\n{report.split_text(facts)}"
+        fedloom.report.split_picture(facts).savefig(picture)
+    return f"{facts['summary']}\n\n{fedloom.report.split_text(facts)}"
