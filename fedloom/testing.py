@@ -243,8 +243,8 @@ class _Case:
 
     def compilation(self) -> str:
         def counts(algorithm: Algorithm) -> list[int]:
-            before = self.traces[0]
             run = simulate(algorithm, self.federation, self.solver, self.w, 4, cohort=self.partial)
+            before = self.traces[0]  # the engine has looked at shapes, without compiling
             return [self.traces[0] - before for _ in run]
 
         first = counts(self.algorithm)
@@ -255,9 +255,8 @@ class _Case:
             if isinstance(getattr(self.algorithm, f.name), float)
         }
         second = counts(dataclasses.replace(self.algorithm, **other))  # type: ignore[type-var]
-        # The engine looks at shapes once for the model and once for each exchange, without compiling.
         self.require(
-            second[-1] == 1 + len(self.algorithm.exchanges),
+            second[-1] == 0,
             "compilation",
             f"other values of {', '.join(other)} compile again; declare them with hyper, not static.",
         )

@@ -12,6 +12,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 import jax
 
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_num_cpu_devices", 3)  # so that plans of several devices can be run: a CPU is one by default
 jax.config.update("jax_numpy_rank_promotion", "raise")
 CACHE = {
     "jax_compilation_cache_dir": str(pathlib.Path(__file__).parent.parent / ".jax_cache"),

@@ -81,7 +81,7 @@ def side_by_side(run: Run, packing: Packing, devices: int = 1) -> Plan:
     others would only wait for that one.
     """
     lanes = min(-(-run.lanes // devices), MOST)
-    if packing.together:
+    if packing.uniform:
         return Plan(lanes, devices)
     steps = np.sort(packing.steps_of_all())[::-1]
     most = np.mean(steps[: max(1, len(steps) // run.lanes)])  # about the longest client of a cohort

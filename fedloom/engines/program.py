@@ -151,6 +151,20 @@ def _shared(rows: Any, trip: Trip, mine: Any, axis: str) -> Any:
     return jax.tree.map(share, rows)
 
 
+def has_halves(run: Run, e: int) -> bool:
+    """Can the clients of an exchange hand over their lanes at any step? See halves.py."""
+    found = []
+
+    def look(server: Any, memory: Any, federation: Federation) -> None:
+        key = exchange_key(run.key, 0, e)
+        job = Job(run.algorithm, run.solver, federation, run.algorithm.exchanges[e].send(server), e, key, jnp.array(0))
+        found.append(job.has_halves(Given(jnp.array(0), client_key(key, 0), key, memory, jnp.ones(()))))
+
+    memory = jax.tree.map(jnp.asarray, run.algorithm.init_client(run.w))
+    jax.eval_shape(look, run.start.server, memory, run.federation)
+    return found[0]
+
+
 def message_sizes(run: Run) -> list[tuple[int, int]]:
     """Bytes down and up for one client in each exchange. Traces everything once, so that errors of shape show here."""
     server, sizes = run.start.server, []

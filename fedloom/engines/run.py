@@ -94,6 +94,8 @@ class Run(NamedTuple):
     lanes: int
     partial_work: bool
     p: np.ndarray
+    sizes: np.ndarray  # the number of examples of each client
+    capacity: int  # the most that any client may have
     w: Vector
     rounds: int
     seed: int
@@ -179,8 +181,16 @@ def prepare(
     start = Record(0, server, {}, origin=origin) if resume is None else _checked_resume(resume, server, origin, rounds)
     key, drop = jax.random.key(int(seed)), on_nonfinite == "drop"
     lanes = cohort.lanes(len(p))
-    partial = cohort.partial_work
-    return Run(algorithm, federation, solver, draw, lanes, partial, p, w, int(rounds), int(seed), key, drop, start)
+    sizes, capacity = np.asarray(_sizes(federation)), federation.objective(0).capacity
+    return Run(
+        algorithm, federation, solver, draw, lanes, cohort.partial_work, p, sizes, capacity, w, int(rounds), int(seed),
+        key, drop, start,
+    )  # fmt: skip
+
+
+@jax.jit
+def _sizes(federation: Federation) -> Any:
+    return jax.vmap(lambda k: jnp.asarray(federation.objective(k).size))(jnp.arange(federation.clients))
 
 
 def _checked_resume(resume: Record, server: Any, origin: Origin, rounds: int) -> Record:

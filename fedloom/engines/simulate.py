@@ -110,9 +110,9 @@ def calls(run: Run, packing: Packing, chunk: int, rounds: int) -> Iterator[Call]
     while t < run.rounds:
         draws = [run.cohorts(t + i) for i in range(min(rounds, chunk - t % chunk, run.rounds - t))]
         schedules = []
-        for of_exchange in zip(*draws, strict=True):
+        for e, of_exchange in enumerate(zip(*draws, strict=True)):
             room = run.room(max(len(draw.ids) for draw in of_exchange))
-            packed = [packing(draw, room) for draw in of_exchange]
+            packed = [packing(draw, room, e) for draw in of_exchange]
             packed += packed[-1:] * (rounds - len(packed))  # never run: it keeps the shapes, hence the program
             schedules.append(Schedule(*(np.stack(x) for x in zip(*packed, strict=True))))
         yield Call(t, draws, tuple(schedules))

@@ -114,6 +114,7 @@ def _together(
             seed=e.seed,
             chunk=min(e.evaluate_every, e.rounds),
         ):
+            values = loaded.evaluate_all(record.w)
             record = record._replace(servers=jax.device_get(record.servers))
             for place, i in enumerate(batch):
                 if i in results or i not in logs:
@@ -122,7 +123,7 @@ def _together(
                 if diverged is not None:
                     log.give_up(diverged.round + 1, diverged.words)
                 else:
-                    going = log.take(record.point(place), loaded.evaluate(record.w[place]))
+                    going = log.take(record.point(place), values[place])
                 if not going or record.round == e.rounds:
                     results[i] = log.result(record.w[place] if going else None)
                     if progress is not None:

@@ -63,6 +63,17 @@ def examplewise(store: Any, w: Vector, score: Score, unravel: Callable[[Vector],
     return {name: tuple(np.asarray(x) for x in pair) for name, pair in _all_rows(store, w, score, unravel).items()}
 
 
+@functools.partial(jax.jit, static_argnames=("score", "unravel"))
+def _all_models(store: Any, models: Any, score: Score, unravel: Callable[[Vector], Any]) -> Any:
+    return jax.vmap(lambda w: _all_rows(store, w, score, unravel))(models)
+
+
+def totals(store: Any, models: Any, score: Score, unravel: Callable[[Vector], Any]) -> list[dict[str, float]]:
+    """Each metric over all rows of a store, for each of several models [models, d]."""
+    scores = jax.device_get(_all_models(store, models, score, unravel))
+    return [total(jax.tree.map(lambda x, i=i: x[i], scores)) for i in range(len(models))]
+
+
 def total(scores: Mapping[str, Any]) -> dict[str, float]:
     """Each metric over all rows."""
     return {

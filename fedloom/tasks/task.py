@@ -152,6 +152,17 @@ class Loaded:
             values |= {f"test {name}": value for name, value in self.scores(w).items()}
         return values
 
+    def evaluate_all(self, models: Any) -> list[dict[str, float]]:
+        """What `evaluate` says of each of several small models [models, d], up to rounding, at once."""
+        found = [{"train loss": float(x)} for x in _losses(self.federation, models)]
+        if self.data is not None and self.data.test is not None:
+            scores = evaluation.totals(self.data.test, models, self._score, self._examples.unravel)
+            found = [
+                {**values, **{f"test {name}": value for name, value in own.items()}}
+                for values, own in zip(found, scores, strict=True)
+            ]
+        return found
+
     def scores(self, w: Vector, part: str = "test") -> dict[str, float]:
         """Every metric over all test examples, or over all examples that clients train on (part="train")."""
         scores = self._examplewise(w, part)
@@ -225,3 +236,8 @@ class Loaded:
 
     def _examplewise(self, w: Vector, part: str) -> dict[str, Any]:
         return evaluation.examplewise(self._store(part), w, self._score, self._examples.unravel)
+
+
+@jax.jit
+def _losses(federation: Federation, models: Any) -> jax.Array:
+    return jax.vmap(federation.loss)(models)

@@ -1,0 +1,217 @@
+"""Plans: what may be asked for, what is chosen, and what is remembered."""
+
+import json
+import os
+
+import jax
+import numpy as np
+import pytest
+
+import fedloom as fl
+from fedloom import cohorts
+from fedloom.engines import measure
+from fedloom.engines.plan import Packing, Plan, check_plan, sizes_of
+from fedloom.engines.run import prepare
+from tests.federations import FEDERATION, W, last, least_squares
+
+RAGGED = least_squares()
+
+
+def run_of(federation=RAGGED, solver=None, rounds=10, cohort=None, resume=None):
+    solver = solver or fl.SGD(0.1, batch_size=4)
+    return prepare(fl.FedAvg(), federation, solver, W, rounds, cohort, 0, "raise", resume)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "fedloom" / "plans"
+
+
+@pytest.mark.parametrize("field", ["lanes", "devices"])
+@pytest.mark.parametrize("bad", [0, -1, "a", 1.0, None])
+def test_a_plan_is_checked(field, bad):
+    with pytest.raises(ValueError, match=rf"Plan: {field} must be a whole number, 1 or more, got {bad!r}\."):
+        Plan(**{"lanes": 1, "devices": 1, field: bad})
+
+
+def test_plans_in_words():
+    for plan, text, words in [
+        (Plan(1), "1", "1 lane"),
+        (Plan(5), "5x1", "5 lanes"),
+        (Plan(5, 2), "5x2", "5 lanes on each of 2 devices"),
+        (Plan(1, 3), "1x3", "1 lane on each of 3 devices"),
+    ]:
+        assert Plan.from_text(text) == plan
+        assert str(plan) == words
+    for text in ("5y2", "", "x", "5x", "x2", "1x2x3", "-1", "1.5", "5 x 2"):
+        with pytest.raises(ValueError, match=rf"plan must be LANES or LANESxDEVICES, such as 5x2, got '{text}'\."):
+            Plan.from_text(text)
+    with pytest.raises(ValueError, match="lanes must be a whole number, 1 or more"):
+        Plan.from_text("0x2")
+
+
+def test_a_plan_that_cannot_be_had():
+    too_many = jax.local_device_count() + 1
+    args = (fl.FedAvg(), FEDERATION, fl.GD(), W, 1)
+    with pytest.raises(ValueError, match=rf'not {too_many}.*jax.config.update\("jax_num_cpu_devices", {too_many}\)'):
+        fl.simulate(*args, plan=Plan(1, too_many))
+    with pytest.raises(TypeError, match=r"plan must be a value such as Plan\(lanes=4, devices=2\), got '2x1'"):
+        fl.simulate(*args, plan="2x1")
+    check_plan(Plan(1000, jax.local_device_count()))
+
+
+def test_sizes_are_those_of_the_clients():
+    assert [x.tolist() if np.ndim(x) else x for x in sizes_of(RAGGED)] == [[3, 9, 1, 6, 5], 9]
+    assert [x.tolist() if np.ndim(x) else x for x in sizes_of(FEDERATION)] == [[1] * 7, 1]
+
+
+# The rule.
+
+
+def ruled(run, operations, steps=1e6):
+    return measure.rule(run, Packing(run, Plan(1)), operations, steps)
+
+
+def test_the_rule(monkeypatch):
+    equal, ragged = run_of(FEDERATION), run_of(RAGGED, fl.SGD(0.1, batch_size=1))
+    for devices in (1, 2, 3):
+        monkeypatch.setattr(jax, "local_device_count", lambda n=devices: n)
+        assert ruled(equal, measure.LARGE) == Plan(1, devices)
+        assert ruled(equal, measure.LARGE / 2) == Plan(-(-7 // devices), devices)
+        assert ruled(equal, 10.0, steps=10.0) == Plan(7)  # too little to be shared
+        chosen = ruled(ragged, 1e3)
+        assert chosen.devices == devices
+        assert chosen.lanes * devices <= max(24 / 9, devices)  # 24 steps, of which one client takes 9
+    monkeypatch.setattr(jax, "local_device_count", lambda: 100)
+    assert ruled(equal, measure.LARGE) == Plan(1, 7)  # not more devices than clients
+    many = run_of(fl.quadratics(clients=1000, dimension=4))
+    monkeypatch.setattr(jax, "local_device_count", lambda: 1)
+    assert ruled(many, 1e3) == Plan(measure.MOST)
+
+
+def test_short_runs_are_not_measured(monkeypatch):
+    monkeypatch.setattr(measure, "measure", lambda *args: pytest.fail("It was measured."))
+    for run in (run_of(), run_of(FEDERATION), run_of(cohort=cohorts.uniform(3)), run_of(rounds=0)):
+        assert measure.choose(run) == measure.choose(run)
+    assert measure.choose(run_of(solver=fl.ToTolerance(), rounds=10**12)) == Plan(5)
+
+
+def test_a_step_is_counted_by_its_arithmetic():
+    """x w - y for a batch of b rows and its gradient: 4 b d operations and a little more."""
+    x, y = np.ones((64, 100)), np.ones(64)
+    federation = fl.examples((x, y), [64], lambda w, rows, key: (rows[0] @ w - rows[1]) ** 2)
+    one, two = (
+        measure.step_operations(
+            prepare(fl.FedAvg(), federation, fl.SGD(0.1, batch_size=b), np.zeros(100), 1, None, 0, "raise", None)
+        )
+        for b in (16, 32)
+    )
+    assert 4 * 16 * 100 < two - one < 8 * 16 * 100
+
+
+def test_a_finished_run_needs_no_cohort():
+    """A trace has no round beyond the last, so none may be asked for."""
+    trace = cohorts.scheduled([[0], [1]])
+    args = (fl.FedAvg(), FEDERATION, fl.GD(), W, 2)
+    done = last(fl.simulate, *args, cohort=trace)
+    assert list(fl.simulate(*args, cohort=trace, resume=done)) == []
+
+
+# Measuring, and what is remembered.
+
+
+@pytest.fixture
+def long(monkeypatch):
+    """Every run is worth measuring, and a plan takes as many seconds as it has lanes."""
+    timed = []
+    monkeypatch.setattr(measure, "LONG", 0)
+
+    def seconds(run, plan, federation, draws):
+        timed.append(plan)
+        return float(abs(plan.lanes - 2) + plan.devices)
+
+    monkeypatch.setattr(measure, "_seconds", seconds)
+    return timed
+
+
+def test_what_was_measured_is_remembered(long, cache):
+    run, said = run_of(), []
+    assert measure.choose(run, said.append) == Plan(2, 1)
+    assert len(said) == len(long) >= 3
+    assert set(long) >= {Plan(1), Plan(2), Plan(4)}
+    assert [p.devices for p in long] == sorted((p.devices for p in long), reverse=True)
+    (kept,) = cache.iterdir()
+    assert json.loads(kept.read_text()) == {"lanes": 2, "devices": 1}
+    kept.write_text('{"lanes": 3, "devices": 1}')
+    assert measure.choose(run) == Plan(3)
+    other = run_of(solver=fl.SGD(0.1, batch_size=2))
+    assert measure.remembered(other) is None
+    assert measure.remembered(run_of(least_squares((3, 9, 1, 6, 6)))) is None
+    assert measure.remembered(run_of(cohort=cohorts.uniform(2))) is None
+
+
+def test_a_model_is_known_again_in_another_process(long):
+    """By its name and shapes, not by where its functions happen to lie in memory."""
+    measure.choose(run_of(least_squares()))
+    assert measure.remembered(run_of(least_squares())) == Plan(2)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", "7", "{}", '{"lanes": 2}', '{"lanes": 0, "devices": 1}', "\0", '{"lanes": "2"}']
+)
+def test_a_damaged_memory_is_no_memory(long, cache, content):
+    run = run_of()
+    measure.choose(run)
+    (kept,) = cache.iterdir()
+    kept.write_text(content)
+    assert measure.remembered(run) is None
+    assert measure.choose(run) == Plan(2)
+    assert json.loads(kept.read_text()) == {"lanes": 2, "devices": 1}
+
+
+def test_a_plan_of_another_machine_is_not_used(long, cache):
+    """One with more devices than there are would only fail later."""
+    run = run_of()
+    measure.choose(run)
+    (kept,) = cache.iterdir()
+    kept.write_text(json.dumps({"lanes": 2, "devices": jax.local_device_count() + 1}))
+    assert measure.choose(run) == Plan(2)
+
+
+def test_a_cache_that_cannot_be_written_is_no_harm(long, tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    assert measure.choose(run_of()) == Plan(2)
+    assert measure.remembered(run_of()) is None
+
+
+def test_no_home_is_no_harm(long, monkeypatch):
+    """As in a container that runs under a number that is nobody's."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "~")
+
+    def nobody(name):
+        raise KeyError(name)
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.delenv("HOME")
+    assert measure.choose(run_of()) == Plan(2)
+
+
+def test_widths():
+    assert measure._widths(1) == [1]
+    assert measure._widths(10) == [1, 2, 4, 8, 10]
+    assert measure._widths(8) == [1, 2, 4, 8]
+    assert measure._widths(300)[-1] == measure.MOST
+
+
+def test_it_is_measured_indeed(cache):
+    """On a trace shorter than what is looked at otherwise; the plan is one of the candidates, and works."""
+    trace = cohorts.scheduled([[0, 1], [1, 2]])
+    plan = measure.measure(run_of(rounds=2, cohort=trace))
+    assert plan.lanes in (1, 2)
+    assert plan.devices in (1, 2)
+    assert len(os.listdir(cache)) == 1
+    last(fl.simulate, fl.FedAvg(), RAGGED, fl.SGD(0.1, batch_size=4), W, 2, cohort=trace, plan=plan)
