@@ -41,6 +41,7 @@ def test_one_program_for_all_rounds_seeds_and_numbers(called):
     last(fl.simulate, fl.FedAvg(), *args, 3, cohort=rule, chunk=3, plan=Plan(2))
     assert called == [3]
     before = program.run_rounds._cache_size()
+    other = (args[0], fl.SGD(0.02, batch_size=4, epochs=2), 2 * W)
     compiled = []
 
     def listen(name, *_, **__):
@@ -50,7 +51,6 @@ def test_one_program_for_all_rounds_seeds_and_numbers(called):
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         last(fl.simulate, fl.FedAvg(0.3), *args, 7, cohort=rule, chunk=3, plan=Plan(2), seed=5)
-        other = (args[0], fl.SGD(0.02, batch_size=4, epochs=2), jnp.asarray(2 * np.asarray(W)))
         last(fl.simulate, fl.FedAvg(), *other, 5, cohort=rule, chunk=3, plan=Plan(2))
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)

@@ -10,7 +10,7 @@ import pytest
 import fedloom as fl
 from fedloom import cohorts
 from fedloom.engines import measure
-from fedloom.engines.plan import Packing, Plan, check_plan, sizes_of
+from fedloom.engines.plan import Packing, Plan, check_plan
 from fedloom.engines.run import prepare
 from tests.federations import FEDERATION, W, last, least_squares
 
@@ -62,8 +62,11 @@ def test_a_plan_that_cannot_be_had():
 
 
 def test_sizes_are_those_of_the_clients():
-    assert [x.tolist() if np.ndim(x) else x for x in sizes_of(RAGGED)] == [[3, 9, 1, 6, 5], 9]
-    assert [x.tolist() if np.ndim(x) else x for x in sizes_of(FEDERATION)] == [[1] * 7, 1]
+    for federation, sizes in ((RAGGED, [3, 9, 1, 6, 5]), (FEDERATION, [1] * 7)):
+        run = run_of(federation)
+        packing = Packing(run, Plan(1))
+        assert packing.sizes.tolist() == sizes
+        assert packing.capacity == max(sizes)
 
 
 # The rule.

@@ -203,8 +203,8 @@ def test_a_checkpoint_of_another_version(tmp_path, monkeypatch):
         patch.setattr(fl, "__version__", "99.0")
         refused(directory, r"was written with fedloom 0.1.0 \(here 99.0\)")
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "FORMAT", 2)
-        refused(directory, r"has format 1, this version of FedLoom reads 2")
+        patch.setattr(checkpoint, "FORMAT", 3)
+        refused(directory, r"has format 2, this version of FedLoom reads 3")
     assert resume(directory).finished
 
 

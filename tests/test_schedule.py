@@ -162,8 +162,8 @@ def test_partial_work_is_packed_by_what_is_done():
     args = (fl.FedAvg(), federation, solver, np.zeros(1), 1)
     slow = prepare(*args, cohorts.stragglers(of=cohorts.everyone(), share=1.0), 0, "raise", None)
     packing, draw = Packing(slow, Plan(2)), slow.cohorts(0)[0]
-    assert not packing.together
+    assert packing.together == [False]
     steps = packing.steps(draw)
     assert steps.tolist() == [5 * int(np.ceil(4 * u)) for u in draw.work]
     check(packing(draw, 4), steps, 4)
-    assert Packing(prepare(*args, None, 0, "raise", None), Plan(2)).together
+    assert Packing(prepare(*args, None, 0, "raise", None), Plan(2)).together == [True]

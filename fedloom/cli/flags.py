@@ -55,6 +55,8 @@ def option(field: str) -> str:
 def changes(given: argparse.Namespace) -> dict[str, Any]:
     """The fields that were given, with and without a dot, as `experiment.changed` takes them."""
     found = {name: value(getattr(given, name)) for name in FIELDS if getattr(given, name, None) is not None}
+    if "plan" in found:
+        found["plan"] = given.plan  # 0x2 is not a number here
     return found | {name: value(text) for name, text in given.dotted.items()}
 
 

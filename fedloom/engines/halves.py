@@ -9,12 +9,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import get_opaque_trace_state
 
 from fedloom.algorithm import Algorithm
-from fedloom.client import Federation, LocalClient, Meter, StepSolver
+from fedloom.client import Federation, LocalClient, Meter, Solver, StepSolver
 from fedloom.engines.run import coin_key
 from fedloom.hyperparameters import for_client
 from fedloom.problem import Key, Problem, Scalar, Solution, Vector
+
+
+def in_steps(solver: Solver) -> bool:
+    """Is its solve what its begin, step and end say?"""
+    return isinstance(solver, StepSolver) and type(solver).solve is StepSolver.solve
 
 
 class Reached(Exception):
@@ -29,7 +35,24 @@ class NoHalves(Exception):
     """This `local` cannot be cut in two."""
 
 
-class Before(LocalClient):
+class Half(LocalClient):
+    """A client that is asked up to the solve in one half, and again in the other."""
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self.trace = get_opaque_trace_state()
+        self.solved = False
+
+    def plainly(self) -> None:
+        """An answer in a loop, a branch or a derivative of its own belongs to that, and cannot be handed over."""
+        if not self.solved and self.trace != get_opaque_trace_state():
+            raise NoHalves
+
+    def repeat(self, times: Any, step: Any, state: Any) -> Any:
+        raise NoHalves
+
+
+class Before(Half):
     """The client of the first half: it stops at the solve, and keeps its answers."""
 
     def __init__(self, *args: Any):
@@ -37,45 +60,45 @@ class Before(LocalClient):
         self.answers: list[Any] = []
 
     def loss(self, w: Vector) -> Scalar:
+        self.plainly()
         self.answers.append(super().loss(w))
         return self.answers[-1]
 
     def grad(self, w: Vector) -> Vector:
+        self.plainly()
         self.answers.append(super().grad(w))
         return self.answers[-1]
 
     def solve(self, problem: Problem) -> Solution:
+        self.plainly()
         raise Reached(problem)
 
-    def repeat(self, times: Any, step: Any, state: Any) -> Any:
-        raise NoHalves
 
-
-class After(LocalClient):
+class After(Half):
     """The client of the second half: it repeats its answers up to the solve, whose solution is given."""
 
     def __init__(self, *args: Any, answers: list[Any], solution: Solution):
         super().__init__(*args)
-        self.answers, self.solution, self.solved = list(answers), solution, False
+        self.answers, self.solution = list(answers), solution
 
     def loss(self, w: Vector) -> Scalar:
+        self.plainly()
         return self.answers.pop(0) if self.answers else super().loss(w)
 
     def grad(self, w: Vector) -> Vector:
+        self.plainly()
         if not self.answers:
             return super().grad(w)
         self.meter = self.meter._replace(gradients=self.meter.gradients + self.objective.size)
         return self.answers.pop(0)
 
     def solve(self, problem: Problem) -> Solution:
+        self.plainly()
         if self.solved or self.answers:
             raise NoHalves
         self.solved = True
         self.meter = self.meter.after_solve(self.solution)
         return self.solution
-
-    def repeat(self, times: Any, step: Any, state: Any) -> Any:
-        raise NoHalves
 
 
 class Given(NamedTuple):
@@ -154,13 +177,12 @@ class Job(NamedTuple):
 
     def has_halves(self, given: Given) -> bool:
         """Can it be cut at the solve?"""
-        if not isinstance(self.solver, StepSolver):
+        if not in_steps(self.solver):
             return False
 
         def both(message: Any, given: Given) -> Any:
             job = self._replace(message=message)
             now = job.begin(given)
-            # It leaves the trace here, which a problem made in a loop or a branch of its own cannot.
             return now, job.end(given, now)
 
         try:

@@ -112,7 +112,7 @@ def run_lanes(job: Job, trip: Trip, schedule: Schedule, rows: Any, going: Any) -
         def add(total: Any, a: Any) -> Any:
             def over_lanes(sum: Any, x: Any) -> Any:
                 there = counts.reshape(-1, *(1,) * (x.ndim - 1))
-                return sum + jnp.tensordot(a.astype(x.dtype), jnp.where(there, x, 0), 1)
+                return sum + jnp.tensordot(a.astype(sum.dtype), jnp.where(there, x, 0).astype(sum.dtype), 1)
 
             return jax.tree.map(over_lanes, total, replies)
 
@@ -126,12 +126,17 @@ def run_lanes(job: Job, trip: Trip, schedule: Schedule, rows: Any, going: Any) -
         return sums, rows, seen
 
     reply, *_ = jax.eval_shape(job.whole, one)
-    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), reply)
+    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, summed_type(x.dtype)), reply)
     nothing = jnp.zeros((), trip.weight.dtype)
     underway = _across(job.begin)(given(rows, schedule.first)) if halves else ()
     carry = underway, rows, Sums(zero, zero, nothing, nothing), blank(room)
     _, rows, sums, seen = jax.lax.fori_loop(0, schedule.events, event, carry)
     return sums, rows, seen
+
+
+def summed_type(dtype: Any) -> Any:
+    """Of a mean of replies: theirs, or for whole numbers JAX's float."""
+    return dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)
 
 
 def _stepped(job: Job, underway: Any, steps: Any) -> Any:

@@ -10,6 +10,8 @@ import json
 import os
 import pathlib
 import platform
+import re
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedloom.algorithm import Client, Cohort, Round, Server
-from fedloom.client import StepSolver
 from fedloom.cohorts import Draw
+from fedloom.engines.halves import in_steps
 from fedloom.engines.lanes import filled
 from fedloom.engines.plan import Packing, Plan
 from fedloom.engines.program import on_devices, run_rounds
@@ -57,13 +59,13 @@ Say = Callable[[str], None]
 
 
 def choose(run: Run, say: Say = lambda words: None) -> Plan:
-    """The plan for a run."""
+    """The plan for a run. It does not depend on where the run is resumed."""
     packing = Packing(run, Plan(1))
-    if not isinstance(run.solver, StepSolver):
+    if not in_steps(run.solver):
         return Plan(min(run.lanes, MOST))
-    steps = float(packing.steps(run.cohorts(run.start.round)[0]).sum())
+    steps = float(np.mean(packing.steps_of_all())) * run.lanes  # of a round, about
     operations = step_operations(run)
-    if operations * steps * (run.rounds - run.start.round) < LONG:
+    if operations * steps * run.rounds < LONG:
         return rule(run, packing, operations, steps)
     return remembered(run) or measure(run, say)
 
@@ -83,9 +85,8 @@ def side_by_side(run: Run, packing: Packing, devices: int = 1) -> Plan:
     lanes = min(-(-run.lanes // devices), MOST)
     if packing.uniform:
         return Plan(lanes, devices)
-    steps = np.sort(packing.steps_of_all())[::-1]
-    most = np.mean(steps[: max(1, len(steps) // run.lanes)])  # about the longest client of a cohort
-    return Plan(int(min(max(np.mean(steps) * run.lanes / most / devices, 1), lanes)), devices)
+    steps = packing.steps_of_all()
+    return Plan(int(min(max(np.mean(steps) * run.lanes / max(np.max(steps), 1) / devices, 1), lanes)), devices)
 
 
 _operations: dict[str, float] = {}  # by signature
@@ -100,14 +101,17 @@ def step_operations(run: Run) -> float:
 
     of = _signature(run)
     if of not in _operations:
-        costs = jax.jit(step).lower(run.solver, run.federation, run.w).cost_analysis() or {}
+        try:
+            costs = jax.jit(step).lower(run.solver, run.federation, run.w).cost_analysis() or {}
+        except Exception:  # a solver may need terms that plain averaging does not have: then nothing is measured
+            costs = {}
         _operations[of] = float(costs.get("flops", 0.0))
     return _operations[of]
 
 
 def measure(run: Run, say: Say = lambda words: None) -> Plan:
     """Time all candidates, and remember the best."""
-    draws = [run.cohorts(run.start.round + i)[0] for i in range(3)]
+    draws = [run.cohorts(t)[0] for t in range(min(3, run.rounds))]
     federation = jax.tree.map(jnp.asarray, run.federation)
     best: tuple[float, Plan] | None = None
     for devices in sorted({1, min(jax.local_device_count(), run.lanes)}, reverse=True):
@@ -164,7 +168,10 @@ def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
 
 def cache_directory() -> pathlib.Path:
     """Where what can be made again is kept: plans, and compiled programs."""
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fedloom"
+    try:
+        return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fedloom"
+    except RuntimeError:  # nobody's home
+        return pathlib.Path(tempfile.gettempdir()) / "fedloom"
 
 
 def _signature(run: Run) -> str:
@@ -177,7 +184,8 @@ def _signature(run: Run) -> str:
         device.device_kind,
         jax.local_device_count(),
         jax.__version__,
-        str(shapes((run.federation, run.solver, run.w))),  # numbers such as step sizes do not matter
+        # Numbers such as step sizes do not matter, and where functions are in memory is another thing every time.
+        re.sub(" at 0x[0-9a-f]+", "", str(shapes((run.federation, run.solver, run.w)))),
         run.lanes,
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
@@ -187,7 +195,7 @@ def remembered(run: Run) -> Plan | None:
     """The plan that was measured for such a run before."""
     try:
         plan = json.loads((cache_directory() / "plans" / _signature(run)).read_text())
-        return Plan(plan["lanes"], plan["devices"])
+        return Plan(plan["lanes"], plan["devices"]) if plan["devices"] <= jax.local_device_count() else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedloom.algorithm import Algorithm, Cohort, Exchange
 from fedloom.client import Federation, Solver
 from fedloom.engines.halves import Given, Job
-from fedloom.engines.lanes import Trip, blank, run_lanes
+from fedloom.engines.lanes import Trip, blank, run_lanes, summed_type
 from fedloom.engines.run import Run, all_finite, client_key, exchange_key, nbytes, server_key, shapes
 from fedloom.engines.schedule import Schedule
 
@@ -179,7 +179,8 @@ def message_sizes(run: Run) -> list[tuple[int, int]]:
             message = exchange.send(server)
             given = Given(0, client_key(key, 0), key, memory, work)
             reply, memory, _ = Job(run.algorithm, run.solver, federation, message, e, key, t).whole(given)
-            server = exchange.receive(server, reply, Cohort(jnp.ones((), run.w.dtype), server_key(key), reply))
+            mean = jax.tree.map(lambda x: x.astype(summed_type(x.dtype)), reply)
+            server = exchange.receive(server, mean, Cohort(jnp.ones((), run.w.dtype), server_key(key), mean))
             return message, reply, server, memory
 
         message, reply, *after = jax.eval_shape(one_client, server, memory, run.federation)

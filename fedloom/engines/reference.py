@@ -112,6 +112,7 @@ def _receive(
     run: Run, exchange: Exchange, server: Any, replies: dict[int, Any], weight: dict[int, float], key: Any
 ) -> Any:
     """Hand the weighted mean, the population sum and the share of those who count to the server."""
+    replies = {k: reply for k, reply in replies.items() if weight[k] > 0}
     population = {k: float(run.p[k]) for k in replies}
     mean = _weighted_sum(replies, weight, 1 / sum(weight.values()))
     total = _weighted_sum(replies, population, 1.0)

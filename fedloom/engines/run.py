@@ -59,6 +59,7 @@ class Origin(NamedTuple):
     algorithm: str
     seed: int
     w: Vector
+    plan: Any = None  # of the compiled engine: the same bits need the same plan
 
 
 class Record(NamedTuple):
@@ -94,8 +95,6 @@ class Run(NamedTuple):
     lanes: int
     partial_work: bool
     p: np.ndarray
-    sizes: np.ndarray  # the number of examples of each client
-    capacity: int  # the most that any client may have
     w: Vector
     rounds: int
     seed: int
@@ -181,16 +180,8 @@ def prepare(
     start = Record(0, server, {}, origin=origin) if resume is None else _checked_resume(resume, server, origin, rounds)
     key, drop = jax.random.key(int(seed)), on_nonfinite == "drop"
     lanes = cohort.lanes(len(p))
-    sizes, capacity = np.asarray(_sizes(federation)), federation.objective(0).capacity
-    return Run(
-        algorithm, federation, solver, draw, lanes, cohort.partial_work, p, sizes, capacity, w, int(rounds), int(seed),
-        key, drop, start,
-    )  # fmt: skip
-
-
-@jax.jit
-def _sizes(federation: Federation) -> Any:
-    return jax.vmap(lambda k: jnp.asarray(federation.objective(k).size))(jnp.arange(federation.clients))
+    partial = cohort.partial_work
+    return Run(algorithm, federation, solver, draw, lanes, partial, p, w, int(rounds), int(seed), key, drop, start)
 
 
 def _checked_resume(resume: Record, server: Any, origin: Origin, rounds: int) -> Record:
@@ -206,6 +197,7 @@ def _checked_resume(resume: Record, server: Any, origin: Origin, rounds: int) ->
         raise ValueError(
             f"resume: the record has {resume.round} rounds already, so rounds, which counts all, must be at least that."
         )
+    origin = origin._replace(plan=old.plan)
     return resume._replace(origin=origin, residual=None, unsolved=0, dropped=())  # these are of single records
 
 

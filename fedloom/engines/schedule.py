@@ -84,7 +84,7 @@ def _longest_first(steps: np.ndarray, lanes: int, devices: int, room: int) -> Sc
                 schedule.first[d, lane] = clients[0]
             following = [*clients[1:], room]
             endings += [(time, lane, i, following[j]) for j, (time, i) in enumerate(queue)]
-        endings.sort()
+        endings.sort(key=lambda ending: ending[:2])  # by time and lane; in a lane they are in order
         n = schedule.events[d] = len(endings)
         if n:
             time, schedule.lane[d, :n, 0], schedule.ends[d, :n, 0], schedule.begins[d, :n, 0] = np.array(endings).T

@@ -54,13 +54,17 @@ def simulate(
             same result up to rounding.
 
     Yields:
-        Records. The checks are made when `simulate` is called, the work is done as records are taken.
+        Records. The checks are made when `simulate` is called, where a long run also measures its plan if it has none;
+        the work is done as records are taken.
     """
     run = prepare(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume)
     check_chunk(chunk)
-    if plan is not None:
-        check_plan(plan)
-    return _records(run, message_sizes(run), chunk, plan or choose(run))
+    sizes = message_sizes(run)
+    assert run.start.origin is not None
+    plan = plan or run.start.origin.plan or choose(run)
+    check_plan(plan)
+    start = run.start._replace(origin=run.start.origin._replace(plan=plan))
+    return _records(run._replace(start=start), sizes, chunk, Packing(run, plan))
 
 
 def check_chunk(chunk: Any) -> None:
@@ -68,9 +72,10 @@ def check_chunk(chunk: Any) -> None:
         raise ValueError(f"chunk must be a whole number, 1 or more, got {chunk!r}.")
 
 
-def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, plan: Plan) -> Iterator[Record]:
+def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, packing: Packing) -> Iterator[Record]:
+    plan = packing.plan
     federation = on_devices(jax.tree.map(jnp.asarray, run.federation), plan.devices)
-    table, packing = _table(run, plan), Packing(run, plan)
+    table = _table(run, plan)
     rounds = int(min(chunk, table.rounds_at_once(run.lanes)))  # of one call
     record = run.start
     ahead = calls(run, packing, chunk, rounds)
@@ -78,14 +83,20 @@ def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, plan: Plan) -> 
     while call is not None:
         t, draws, schedules = call
         table.round = None
-        rows = table.lend(np.concatenate([d.ids for draw in draws for d in draw]), rounds * run.lanes)
+        rows = table.lend(
+            np.concatenate([d.ids for draw in draws for d in draw]), rounds * len(run.algorithm.exchanges) * run.lanes
+        )
         trips = filled_trips(run, draws, table.slots, rounds)
         state = on_devices((record.server, rows), plan.devices)
         del rows  # they are donated
         server, rows, outcomes = run_rounds(
             run.algorithm, run.solver, federation, *state, trips, schedules, run.key, t, len(draws), plan.devices
         )
-        call = next(ahead, None)  # the host draws and packs the next cohorts while the devices work
+        failed: Exception | None = None
+        try:
+            call = next(ahead, None)  # the host draws and packs the next cohorts while the devices work
+        except Exception as error:  # first the record that is due
+            call, failed = None, error
         server = jax.tree.map(on_one_device, server)
         outcomes = own_devices(jax.device_get(outcomes), schedules)
         table.take_back(rows)
@@ -94,6 +105,8 @@ def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, plan: Plan) -> 
         if is_seen(run, record.round, chunk):
             yield record
             record = record._replace(residual=None, unsolved=0, dropped=())
+        if failed is not None:
+            raise failed
 
 
 class Call(NamedTuple):

@@ -1,7 +1,9 @@
 """The memories of clients: a row for each client that was met, on the device or, if they do not fit there, on disk."""
 
+import errno
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -96,6 +98,8 @@ class DiskTable(Table):
         self.lent = np.zeros(0, np.int64)
         leaves, tree = jax.tree.flatten(self.blank)
         files = [tempfile.TemporaryFile(prefix="fedloom-") for _ in leaves]  # noqa: SIM115 (they live as long as the table)
+        for file in files:
+            weakref.finalize(self, file.close)
         self.files = jax.tree.unflatten(tree, files)
         jax.tree.map(lambda file, b: file.truncate(clients * b.nbytes), self.files, self.blank)
 
@@ -104,7 +108,8 @@ class DiskTable(Table):
 
     def lend(self, ids: np.ndarray, room: int) -> Any:
         self.lent = np.unique(ids)
-        return jax.tree.map(jnp.asarray, self._read(self.lent, max(room, len(self.lent))))
+        more = 1 << (len(self.lent) - 1).bit_length()  # more came than expected: few sizes, hence few programs
+        return jax.tree.map(jnp.asarray, self._read(self.lent, room if len(self.lent) <= room else more))
 
     def _read(self, ids: np.ndarray, room: int) -> Any:
         """The memories of these clients, or the first one of those who have none, in an array with room for more."""
@@ -130,7 +135,8 @@ class DiskTable(Table):
         def to_file(file: Any, b: np.ndarray, rows: Any) -> None:
             rows = np.asarray(on_one_device(rows))
             for i, k in enumerate(ids):
-                os.pwrite(file.fileno(), rows[i].tobytes(), k * b.nbytes)
+                if os.pwrite(file.fileno(), rows[i].tobytes(), k * b.nbytes) < b.nbytes:
+                    raise OSError(errno.ENOSPC, "The memories of clients do not fit on the disk; set TMPDIR")
 
         jax.tree.map(to_file, self.files, self.blank, rows)
 
@@ -148,14 +154,15 @@ class DiskTable(Table):
 
 def table_for(blank: Any, clients: int, devices: int = 1) -> Table:
     """On the devices if the memories of all clients fit there, else on disk."""
-    on_device = nbytes(blank) * clients * devices <= ON_DEVICE * _memory()
+    blank = jax.tree.map(np.asarray, blank)
+    on_device = nbytes(blank) * clients <= ON_DEVICE * _memory(devices)
     return (Table if on_device else DiskTable)(blank, clients)
 
 
-def _memory() -> int:
-    """Bytes of memory of the device; a CPU's is the machine's, whatever number of devices it is said to be."""
+def _memory(devices: int) -> int:
+    """Bytes of memory of a device; those of a CPU share the machine's."""
     stats = jax.local_devices()[0].memory_stats() or {}
-    return int(stats.get("bytes_limit", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    return int(stats.get("bytes_limit", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // devices))
 
 
 def on_one_device(x: Any) -> Any:

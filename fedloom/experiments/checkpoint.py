@@ -25,7 +25,7 @@ from fedloom.experiments.about import versions
 from fedloom.experiments.files import write_whole
 from fedloom.problem import Vector
 
-FORMAT = 1
+FORMAT = 2  # 1 kept the weights of dense layers as [in, out]
 
 
 def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> None:

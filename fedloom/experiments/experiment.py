@@ -33,7 +33,8 @@ PARTS: dict[str, Any] = {"algorithm": ALGORITHMS, "solver": SOLVERS, "cohort": C
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """Everything that determines a run: equal experiments give equal logs, bit for bit, on one machine.
+    """Everything that determines a run: equal experiments give equal logs, bit for bit, on one machine and
+    with one plan (a measured plan is remembered, a run that is resumed keeps its own).
 
     `experiment("digits", "feddyn")` makes one from a task's own settings. Split, model and weights are the task's
     unless they are given here. The seed determines the split, the initial model, the cohorts and the minibatches, so
@@ -74,8 +75,6 @@ class Experiment:
             raise ValueError(f"own_models must be true or false, got {self.own_models!r}.")
         if self.on_nonfinite not in ("raise", "drop"):
             raise ValueError(f"on_nonfinite must be 'raise' or 'drop', got {self.on_nonfinite!r}.")
-        if isinstance(self.plan, int):
-            object.__setattr__(self, "plan", str(self.plan))
         if not isinstance(self.plan, str):
             raise ValueError(f"plan must be 'auto' or LANESxDEVICES, such as '5x2', got {self.plan!r}.")
         if self.plan != "auto":
@@ -122,7 +121,7 @@ class Experiment:
             value = getattr(self, field.name)
             if field.name in PARTS:
                 plain[field.name] = to_plain(value, PARTS[field.name])
-            elif value is not None:
+            elif value is not None and (field.name, value) != ("plan", "auto"):
                 table = isinstance(value, Mapping)
                 plain[field.name] = {k: _number(v) for k, v in value.items()} if table else value
         return plain

@@ -79,7 +79,7 @@ def _run(runs: Sequence[Planned], progress: Progress | None) -> list[Result]:
         first = runs[group[0]][1]
         loaded = first.check()
         most = points_at_once(first.algorithm, loaded.federation, loaded.w, first.cohort)
-        if first.on_nonfinite == "drop" or first.own_models:  # what the compiled grid does not do
+        if first.on_nonfinite == "drop" or first.own_models or first.plan != "auto":  # what the grid does not do
             most = 1
         for part in np.array_split(group, math.ceil(len(group) / most)):  # of one size, or nearly: fewer programs
             batch = part.tolist()

@@ -24,9 +24,12 @@ def cross_entropy(outputs: jax.Array, y: jax.Array) -> jax.Array:
 
     FedOpt's sequence models are trained so: their padded targets count in the loss, though not in the accuracy.
     """
+    if outputs.shape[:-1] != y.shape:
+        raise ValueError(f"Labels of shape {y.shape} do not belong to outputs of shape {outputs.shape}.")
     # A comparison instead of a look-up, whose gradient would be a scatter: slow for the small arrays of a client.
     right = y.astype(jnp.int32)[..., None] == jnp.arange(outputs.shape[-1]).reshape(*(1,) * y.ndim, -1)
-    return _mean_of_rest(jax.nn.logsumexp(outputs, axis=-1) - jnp.sum(jnp.where(right, outputs, 0), axis=-1))
+    own = jnp.where(jnp.any(right, axis=-1), jnp.sum(jnp.where(right, outputs, 0), axis=-1), jnp.nan)  # no such class
+    return _mean_of_rest(jax.nn.logsumexp(outputs, axis=-1) - own)
 
 
 def binary_cross_entropy(outputs: jax.Array, y: jax.Array) -> jax.Array:
