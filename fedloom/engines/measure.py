@@ -27,6 +27,7 @@ from fedloom.engines.lanes import filled
 from fedloom.engines.plan import Packing, Plan
 from fedloom.engines.program import on_devices, run_rounds
 from fedloom.engines.run import Run, shapes
+from fedloom.engines.schedule import Schedule
 from fedloom.hyperparameters import frozen
 from fedloom.problem import Problem, Vector
 
@@ -35,6 +36,7 @@ SMALL = 3e7  # operations of a round up to which sharing it among devices costs 
 LONG = 2e13  # operations of a run from which measuring pays: a minute or more
 MOST = 256  # lanes beside one another: more gain nothing
 ENOUGH = 0.05  # seconds that a timing should take
+AT_ONCE = 10  # rounds in a call: what a call costs beside them should not count much
 WORSE = 1.2  # times slower than the best so far: then still more lanes are not tried
 
 
@@ -130,37 +132,43 @@ def measure(run: Run, say: Say = lambda words: None) -> Plan:
 
 
 def _widths(most: int) -> list[int]:
-    powers = [1 << i for i in range(most.bit_length()) if 1 << i < most]
-    return [*powers, min(most, MOST)] if most <= MOST else [p for p in powers if p <= MOST]
+    """Half as many lanes as clients, a quarter, and so on: those that share clients out evenly."""
+    return sorted({min(-(-most // (1 << i)), MOST) for i in range(most.bit_length() + 1)})
 
 
 def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
-    """What a round takes: the schedule's events and steps, times the cost of each."""
+    """What a round takes: by itself if that is quick, else by the time of its steps."""
     packing = Packing(run._replace(algorithm=Averaging()), plan)
-    server, key = Averaging().init(run.w), run.key
+    server = on_devices(Averaging().init(run.w), plan.devices)
     room = run.room(max(len(d.ids) for d in draws))
-    schedules = [packing(draw, room) for draw in draws]
-    trip = filled(run.p, draws[:1], lambda ids: ids, 1, room)
+    packed = [packing(draw, room) for draw in draws]
 
-    def once(steps: int) -> float:
-        """The first event of the schedule, after so many steps."""
-        first = schedules[0]
-        few = first._replace(events=np.minimum(first.events, 1), steps=np.full_like(first.steps, steps))
-        start = time.perf_counter()
-        done = run_rounds(
-            Averaging(), run.solver, federation, on_devices(server, plan.devices), (), (trip,),
-            (jax.tree.map(lambda x: x[None], few),), key, 0, 1, plan.devices,
-        )  # fmt: skip
-        jax.block_until_ready(done)
-        return time.perf_counter() - start
+    def timed(schedules: list[Schedule], rounds: int) -> float:
+        """Seconds of so many rounds in one call, with these schedules in turn; the better of two."""
+        of = [i % len(schedules) for i in range(AT_ONCE)]
+        trip = filled(run.p, [draws[i] for i in of], lambda ids: ids, AT_ONCE, room)
+        stacked = Schedule(*(np.stack(x) for x in zip(*(schedules[i] for i in of), strict=True)))
+        arguments = (Averaging(), run.solver, federation, server, (), (trip,), (stacked,), run.key, 0, rounds)
+        times = []
+        for _ in range(2):
+            start = time.perf_counter()
+            jax.block_until_ready(run_rounds(*arguments, plan.devices))
+            times.append(time.perf_counter() - start)
+        return min(times)
 
-    once(0)  # compiles
-    event = min(once(0), once(0))
+    def few(steps: int) -> list[Schedule]:
+        """Only the first clients of each lane, for so many steps."""
+        return [s._replace(events=np.minimum(s.events, 1), steps=np.full_like(s.steps, steps)) for s in packed]
+
+    timed(few(0), 1)  # compiles
+    nothing, one = timed(few(0), 1), timed(few(1), 1)
+    longest = float(np.mean([s.steps.sum(axis=1).max() for s in packed]))
+    if max(one - nothing, 0) * longest < ENOUGH:
+        return timed(packed, AT_ONCE) / AT_ONCE
     steps = 1
-    while (taken := min(once(steps), once(steps))) < ENOUGH + event and steps < 1024:
+    while (taken := timed(few(steps), 1)) < ENOUGH + nothing and steps < longest:
         steps *= 4
-    step = max(taken - event, 0) / steps
-    return float(np.mean([step * s.steps.sum(axis=1).max() + event * s.events.max() for s in schedules]))
+    return max(taken - nothing, 0) / steps * longest
 
 
 # Plans are remembered in a file; one that cannot be read or written is no harm.
