@@ -205,7 +205,7 @@ def test_no_home_is_no_harm(long, monkeypatch):
 
 def test_widths():
     assert measure._widths(1) == [1]
-    assert measure._widths(10) == [1, 2, 4, 8, 10]
+    assert measure._widths(10) == [1, 2, 3, 5, 10]
     assert measure._widths(8) == [1, 2, 4, 8]
     assert measure._widths(300)[-1] == measure.MOST
 
