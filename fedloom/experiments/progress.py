@@ -69,6 +69,12 @@ def values(row: Row) -> str:
     return ", ".join(f"{name} {v:.4g}" for name, v in metrics.items())
 
 
+def _plan(result: Result) -> str:
+    """How clients were laid out on the machine, if the run says."""
+    plan = result.about.get("machine", {}).get("plan")
+    return f" ({plan})" if plan else ""
+
+
 def brief_values(row: Row) -> str:
     """The training loss and the first other metric: what fits beside a bar."""
     names = [n for n in row if n not in COUNTERS and n not in ("round", "residual")]
@@ -101,7 +107,7 @@ class Lines:
         row = result.rows[-1]
         self._say(
             f"[{self.ended}/{self.runs}] {result.name}, seed {result.experiment.seed}: {row['round']} rounds, "
-            f"{values(row)}, {duration(result.seconds)}"
+            f"{values(row)}, {duration(result.seconds)}{_plan(result)}"
         )
 
     def close(self) -> None:
@@ -158,7 +164,9 @@ class Live:
             seconds = duration(sum(r.seconds for r in same))
             seeds = f"{len(same)} seeds" if len(same) > 1 else f"seed {result.experiment.seed}"
             self.bars.print(
-                f"{result.name}: {seeds}, {seconds}; {values(result.rows[-1])}", markup=False, highlight=False
+                f"{result.name}: {seeds}, {seconds}{_plan(result)}; {values(result.rows[-1])}",
+                markup=False,
+                highlight=False,
             )
 
     def close(self) -> None:
