@@ -63,7 +63,13 @@ def read_meta(path: pathlib.Path) -> dict[str, Any]:
 
 
 def check_config(path: pathlib.Path, config: str) -> None:
-    if read_meta(path).get("config") != config:
+    meta = read_meta(path)
+    if meta["format"] != FORMAT:
+        raise ValueError(
+            f"{path} has format {meta['format']}, this version of FedLoom reads {FORMAT}; read or resume it with "
+            f"fedloom {meta['versions']['fedloom']}, or run the experiment again in a new directory."
+        )
+    if meta.get("config") != config:
         raise ValueError(f"{path} belongs to another experiment than {path.parent / 'config.toml'}, which was changed.")
 
 
@@ -75,13 +81,8 @@ def read_model(path: pathlib.Path) -> np.ndarray:
 
 def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, config: str) -> tuple[Record, int]:
     """The record and the length of the log then, of a checkpoint of the experiment `config`."""
-    meta = read_meta(path)
-    if meta["format"] != FORMAT:
-        raise ValueError(
-            f"{path} has format {meta['format']}, this version of FedLoom reads {FORMAT}; resume it with "
-            f"fedloom {meta['versions']['fedloom']}, or run the experiment again in a new directory."
-        )
     check_config(path, config)
+    meta = read_meta(path)
     now = versions()
     other = [f"{name} {old} (here {now.get(name)})" for name, old in meta["versions"].items() if now.get(name) != old]
     if other:

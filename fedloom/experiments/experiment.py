@@ -121,7 +121,7 @@ class Experiment:
             value = getattr(self, field.name)
             if field.name in PARTS:
                 plain[field.name] = to_plain(value, PARTS[field.name])
-            elif value is not None and (field.name, value) != ("plan", "auto"):
+            elif value is not None:
                 table = isinstance(value, Mapping)
                 plain[field.name] = {k: _number(v) for k, v in value.items()} if table else value
         return plain
