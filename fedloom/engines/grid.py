@@ -17,7 +17,7 @@ from fedloom.client import Federation, Solver
 from fedloom.cohorts import CohortRule, Draw, everyone
 from fedloom.engines.measure import side_by_side
 from fedloom.engines.plan import Packing, Plan
-from fedloom.engines.program import AXIS, Outcome, mesh, message_sizes, not_kept, on_devices, run_rounds
+from fedloom.engines.program import AXIS, Outcome, mesh, message_sizes, on_devices, run_rounds
 from fedloom.engines.run import Counters, NonFiniteUpdate, Record, Run, nbytes, prepare
 from fedloom.engines.simulate import calls, check_chunk, count, filled_trips, is_seen
 from fedloom.problem import Vector
@@ -137,20 +137,9 @@ def _records(
     packing = Packing(run, side_by_side(run, Packing(run, Plan(1))))
     for t, draws, schedules in calls(run, packing, chunk, chunk):
         trips = filled_trips(run, draws, lambda ids: ids, chunk)  # every client has its own row
-        with not_kept(devices):
-            servers, rows, outcomes = _run_points(
-                algorithms,
-                solvers,
-                federation,
-                servers,
-                rows,
-                trips,
-                schedules,
-                run.key,
-                t,
-                len(draws),
-                devices=devices,
-            )
+        servers, rows, outcomes = _run_points(
+            algorithms, solvers, federation, servers, rows, trips, schedules, run.key, t, len(draws), devices=devices
+        )
         outcomes = jax.device_get(outcomes)
         for p in range(len(pairs)):
             if diverged[p] is None:

@@ -1,8 +1,5 @@
 """The compiled program: rounds and exchanges. What the host does around it is in simulate.py."""
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -71,19 +68,6 @@ def run_rounds(
 def mesh(devices: int) -> Mesh:
     """The first `devices` local devices in a row."""
     return Mesh(np.array(jax.local_devices()[:devices]), (AXIS,))
-
-
-@contextmanager
-def not_kept(devices: int) -> Iterator[None]:
-    """Programs for several devices are not written to JAX's cache on disk: with JAX 0.10.2 that has crashed."""
-    name = "jax_persistent_cache_min_compile_time_secs"
-    before = getattr(jax.config, name)
-    if devices > 1:
-        jax.config.update(name, math.inf)
-    try:
-        yield
-    finally:
-        jax.config.update(name, before)
 
 
 def on_devices(tree: Any, devices: int) -> Any:

@@ -17,7 +17,7 @@ from fedloom.cohorts import CohortRule, Draw
 from fedloom.engines.lanes import Seen, Trip, filled
 from fedloom.engines.measure import choose
 from fedloom.engines.plan import Packing, Plan, check_plan
-from fedloom.engines.program import Outcome, message_sizes, not_kept, on_devices, run_rounds
+from fedloom.engines.program import Outcome, message_sizes, on_devices, run_rounds
 from fedloom.engines.run import Record, Run, not_finite, prepare, server_not_finite
 from fedloom.engines.schedule import Schedule
 from fedloom.engines.table import Memories, Table, on_one_device, table_for
@@ -89,10 +89,9 @@ def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, packing: Packin
         trips = filled_trips(run, draws, table.slots, rounds)
         state = on_devices((record.server, rows), plan.devices)
         del rows  # they are donated
-        with not_kept(plan.devices):
-            server, rows, outcomes = run_rounds(
-                run.algorithm, run.solver, federation, *state, trips, schedules, run.key, t, len(draws), plan.devices
-            )
+        server, rows, outcomes = run_rounds(
+            run.algorithm, run.solver, federation, *state, trips, schedules, run.key, t, len(draws), plan.devices
+        )
         failed: Exception | None = None
         try:
             call = next(ahead, None)  # the host draws and packs the next cohorts while the devices work
