@@ -4,6 +4,8 @@ Most of the time goes into compiling. So programs are kept between the test proc
 code generator is used, which compiles 40% faster; say XLA_FLAGS= (empty) to test with the one that users have.
 """
 
+import gc
+import itertools
 import os
 import pathlib
 
@@ -21,3 +23,14 @@ CACHE = {
 }
 for name, value in CACHE.items():
     jax.config.update(name, value)
+
+MAPS = pathlib.Path("/proc/self/maps")
+MOST_MAPS = 25_000  # Linux allows a process 65,530 pieces of memory; each compiled program takes several
+tests = itertools.count(1)
+
+
+def pytest_runtest_teardown() -> None:
+    """Forget programs before there are too many: beyond the limit XLA crashes wherever it asks for memory next."""
+    if next(tests) % 20 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
