@@ -12,6 +12,7 @@ from fedloom import regularizers as regularizers
 from fedloom import reproductions as reproductions
 from fedloom import schedules as schedules
 from fedloom import sinks as sinks
+from fedloom import systems as systems
 from fedloom import tasks as tasks
 from fedloom.algorithm import Algorithm as Algorithm
 from fedloom.algorithm import Client as Client
@@ -23,8 +24,10 @@ from fedloom.algorithms import ALGORITHMS as ALGORITHMS
 from fedloom.algorithms import AdaAlter as AdaAlter
 from fedloom.algorithms import FedAdagrad as FedAdagrad
 from fedloom.algorithms import FedAdam as FedAdam
+from fedloom.algorithms import FedAsync as FedAsync
 from fedloom.algorithms import FedAvg as FedAvg
 from fedloom.algorithms import FedAvgM as FedAvgM
+from fedloom.algorithms import FedBuff as FedBuff
 from fedloom.algorithms import FedDANE as FedDANE
 from fedloom.algorithms import FedDR as FedDR
 from fedloom.algorithms import FedDyn as FedDyn
@@ -48,9 +51,11 @@ from fedloom.data import examples as examples
 from fedloom.data import quadratics as quadratics
 from fedloom.data import splits as splits
 from fedloom.engines import ClientError as ClientError
+from fedloom.engines import Clock as Clock
 from fedloom.engines import Counters as Counters
 from fedloom.engines import NonFiniteUpdate as NonFiniteUpdate
 from fedloom.engines import Record as Record
+from fedloom.engines import events as events
 from fedloom.engines import reference as reference
 from fedloom.engines import simulate as simulate
 from fedloom.experiments import Experiment as Experiment
@@ -70,6 +75,8 @@ from fedloom.solvers import Adagrad as Adagrad
 from fedloom.solvers import Exact as Exact
 from fedloom.solvers import Optax as Optax
 from fedloom.solvers import ToTolerance as ToTolerance
+from fedloom.systems import Delays as Delays
+from fedloom.systems import System as System
 from fedloom.tasks import Task as Task
 from fedloom.tasks import load as load
 

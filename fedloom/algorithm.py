@@ -63,6 +63,7 @@ class Exchange(NamedTuple):
     local: Callable[[Any, Any, Client], tuple[Any, Any]]
     receive: Callable[[Any, Any, Cohort], Any]
     same_cohort: bool = False  # reuse the cohort of the exchange before it, instead of drawing a new one
+    aged: Callable[[Any, Scalar], Any] = lambda reply, staleness: reply  # what counts of a late reply; all, if not late
 
 
 class Algorithm(ABC):
@@ -75,6 +76,7 @@ class Algorithm(ABC):
     needs_everyone: ClassVar[bool] = False
     # A reply may meet a newer server state. True only if replies are differences of things the client itself knows.
     tolerates_staleness: ClassVar[bool] = False
+    why_not_stale: ClassVar[str] = "its server combines replies with its own state, which must be the one they answer."
 
     @property
     def needs(self) -> frozenset[str]:
@@ -119,9 +121,13 @@ class Round(Algorithm):
     @abstractmethod
     def receive(self, s: Any, mean: Any, cohort: Cohort) -> Any: ...
 
+    def aged(self, reply: Any, staleness: Scalar) -> Any:
+        """What counts of a reply that comes `staleness` server updates late; with 0 it must be the reply itself."""
+        return reply
+
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        return (Exchange("train", self.send, self.local, self.receive),)
+        return (Exchange("train", self.send, self.local, self.receive, aged=self.aged),)
 
 
 class Server(NamedTuple):

@@ -81,6 +81,8 @@ CASES = {
         lr=0.9,
         initial_a=0.5,
     ),
+    "fedasync": _stepping("fedasync", "fedasync", alpha=0.7, rho=0.3),
+    "fedbuff": _stepping("fedbuff", "fedavg", lr=0.7),  # without staleness
 }
 
 # The published runs: v from the raw mean update, starting at 0.

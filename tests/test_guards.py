@@ -13,7 +13,7 @@ import fedloom as fl
 from fedloom import cohorts
 from fedloom.engines import program
 from fedloom.engines.plan import Packing, Plan
-from fedloom.engines.run import prepare
+from fedloom.engines.prepare import prepare
 from fedloom.engines.simulate import calls, filled_trips
 from fedloom.engines.table import Table
 from tests.federations import W, last, least_squares

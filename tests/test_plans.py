@@ -11,7 +11,7 @@ import fedloom as fl
 from fedloom import cohorts
 from fedloom.engines import measure
 from fedloom.engines.plan import Packing, Plan, check_plan
-from fedloom.engines.run import prepare
+from fedloom.engines.prepare import prepare
 from tests.federations import FEDERATION, W, last, least_squares
 
 RAGGED = least_squares()

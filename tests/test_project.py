@@ -58,7 +58,9 @@ ALLOWED = {  # what each part may import, besides itself
     "data": {"client", "hyperparameters", "problem"},
     "models": {"problem"},
     "metrics": {"client", "data", "problem", "regularizers"},
-    "engines": {"algorithm", "client", "cohorts", "hyperparameters", "problem"},
+    "systems": {"hyperparameters"},
+    "theory": set(),
+    "engines": {"algorithm", "client", "cohorts", "hyperparameters", "problem", "systems"},
     "tasks": {
         "algorithm",
         "algorithms",
@@ -87,6 +89,7 @@ ALLOWED = {  # what each part may import, besides itself
         "optimizers",
         "problem",
         "solvers",
+        "systems",
         "tasks",
     },
     "sinks": {"experiments", "hyperparameters"},
@@ -99,9 +102,10 @@ ALLOWED = {  # what each part may import, besides itself
         "hyperparameters",
         "metrics",
         "solvers",
+        "systems",
         "tasks",
     },
-    "report": {"experiments", "hyperparameters", "reproductions"},
+    "report": {"columns", "experiments", "hyperparameters", "reproductions"},
 }
 
 

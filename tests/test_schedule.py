@@ -10,7 +10,7 @@ from benchmarks.speed.workloads import WORKLOADS
 from fedloom import cohorts
 from fedloom.engines import measure
 from fedloom.engines.plan import Packing, Plan
-from fedloom.engines.run import prepare
+from fedloom.engines.prepare import prepare
 from fedloom.engines.schedule import pack, wasted
 
 LANES, DEVICES, SPARE = st.integers(1, 5), st.integers(1, 3), st.integers(0, 4)

@@ -130,6 +130,16 @@ def fedprox(fed, w, cohorts: Cohorts, *, mu, lr, eta_l, steps) -> list[Array]:
     return out
 
 
+def fedasync(fed, w, cohorts: Cohorts, *, alpha, rho, eta_l, steps) -> list[Array]:
+    """FedAsync (Xie et al. 2019, Alg. 1) without staleness: local steps on F_k(v) + rho/2 |v - w|^2, then a mean."""
+    out = []
+    for cohort in cohorts:
+        v = {k: gd(fed, k, w, eta_l, steps, lambda v, w=w: rho * (v - w)) for k in cohort}
+        w = (1 - alpha) * w + alpha * cohort_mean(fed, cohort, v)
+        out.append(w)
+    return out
+
+
 def scaffold(fed, w, cohorts: Cohorts, *, lr, option, first_contact, eta_l, steps) -> list[Array]:
     """SCAFFOLD (Karimireddy et al. 2020, ICML, Alg. 1), options I and II.
 

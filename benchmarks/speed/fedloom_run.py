@@ -25,7 +25,7 @@ import fedloom as fl  # noqa: E402
 from benchmarks.speed.workloads import WORKLOADS, Workload  # noqa: E402
 from fedloom.engines.measure import measure  # noqa: E402
 from fedloom.engines.plan import Plan  # noqa: E402
-from fedloom.engines.run import prepare  # noqa: E402
+from fedloom.engines.prepare import prepare  # noqa: E402
 from fedloom.metrics import cross_entropy  # noqa: E402
 from fedloom.models.layers import conv, dense, dropout, embedding, relu_pool, weights  # noqa: E402
 from fedloom.models.lstm import keras_weights, lstm  # noqa: E402

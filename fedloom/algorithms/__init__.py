@@ -4,7 +4,9 @@ from typing import Any
 
 from fedloom.algorithm import Algorithm
 from fedloom.algorithms.adaalter import AdaAlter as AdaAlter
+from fedloom.algorithms.fedasync import FedAsync as FedAsync
 from fedloom.algorithms.fedavg import FedAvg as FedAvg
+from fedloom.algorithms.fedbuff import FedBuff as FedBuff
 from fedloom.algorithms.feddane import FedDANE as FedDANE
 from fedloom.algorithms.feddr import FedDR as FedDR
 from fedloom.algorithms.feddyn import FedDyn as FedDyn
@@ -40,6 +42,8 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedopt": FedOpt,
     "lookahead": Lookahead,
     "adaalter": AdaAlter,
+    "fedasync": FedAsync,
+    "fedbuff": FedBuff,
 }
 
 

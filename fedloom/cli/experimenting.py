@@ -267,5 +267,7 @@ def _conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path |
         print(json.dumps({"table": report.plain(study), "report": str(path)}))
     else:
         print({"sweep": sweep_table, "reproduction": reproductions.text}.get(str(kind), report.text)(study))
+        if words := report.clock_text(study):
+            print(words)
         print(f"\nreport: {path}")
     return 3 if all(r.diverged for r in study.results) else 0

@@ -5,7 +5,7 @@ import dataclasses
 import tomllib
 from typing import Any
 
-from fedloom.experiments.experiment import PARTS
+from fedloom.experiments.experiment import ENGINES, PARTS
 from fedloom.experiments.loading import RESPLIT
 from fedloom.hyperparameters import nearest
 from fedloom.models import MODELS
@@ -22,6 +22,10 @@ FIELDS = {
     "own_models": "true: also evaluate the clients' own models, which FedDR and FedPD keep",
     "on_nonfinite": "a client that returns NaN ends the run (raise) or is left out (drop)",
     "plan": "clients side by side and devices, such as 5x2 (default: auto, which chooses)",
+    "engine": "simulate (synchronous rounds, the default) or events (asynchronous, on a virtual clock)",
+    "buffer": "with events: replies that make an update of the server (default 1)",
+    "system": "simulated devices and links, see `fedloom list systems`; --system.faults.lost 0.1 sets a field",
+    "speeds": "short for --system.speeds: how many times the fastest client is faster than the slowest",
 }
 CHOICES: dict[str, Any] = {
     **PARTS,
@@ -30,6 +34,7 @@ CHOICES: dict[str, Any] = {
     "weights": ("examples", "uniform"),
     "on_nonfinite": ("raise", "drop"),
     "own_models": ("true", "false"),
+    "engine": ENGINES,
 }
 
 
@@ -57,6 +62,8 @@ def changes(given: argparse.Namespace) -> dict[str, Any]:
     found = {name: value(getattr(given, name)) for name in FIELDS if getattr(given, name, None) is not None}
     if "plan" in found:
         found["plan"] = given.plan  # 0x2 is not a number here
+    if "speeds" in found:
+        found["system.speeds"] = found.pop("speeds")
     return found | {name: value(text) for name, text in given.dotted.items()}
 
 

@@ -17,8 +17,9 @@ from fedloom.client import Federation, Solver
 from fedloom.cohorts import CohortRule, Draw, everyone
 from fedloom.engines.measure import side_by_side
 from fedloom.engines.plan import Packing, Plan
+from fedloom.engines.prepare import prepare
 from fedloom.engines.program import AXIS, Outcome, mesh, message_sizes, on_devices, run_rounds
-from fedloom.engines.run import Counters, NonFiniteUpdate, Record, Run, nbytes, prepare
+from fedloom.engines.run import Counters, NonFiniteUpdate, Record, Run, nbytes
 from fedloom.engines.simulate import calls, check_chunk, count, filled_trips, is_seen
 from fedloom.problem import Vector
 
@@ -135,7 +136,7 @@ def _records(
     points = [run.start] * len(pairs)
     diverged: list[Diverged | None] = [None] * len(pairs)
     packing = Packing(run, side_by_side(run, Packing(run, Plan(1))))
-    for t, draws, schedules in calls(run, packing, chunk, chunk):
+    for t, draws, schedules, _ in calls(run, packing, chunk, chunk):
         trips = filled_trips(run, draws, lambda ids: ids, chunk)  # every client has its own row
         servers, rows, outcomes = _run_points(
             algorithms, solvers, federation, servers, rows, trips, schedules, run.key, t, len(draws), devices=devices

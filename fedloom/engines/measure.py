@@ -144,7 +144,7 @@ def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
     packed = [packing(draw, room) for draw in draws]
 
     def timed(schedules: list[Schedule], rounds: int) -> float:
-        """Seconds of so many rounds in one call, with these schedules in turn; the best of two or, if quick, of many."""
+        """Seconds of so many rounds in one call, with these schedules in turn; the best of two or more."""
         of = [i % len(schedules) for i in range(AT_ONCE)]
         trip = filled(run.p, [draws[i] for i in of], lambda ids: ids, AT_ONCE, room)
         stacked = Schedule(*(np.stack(x) for x in zip(*(schedules[i] for i in of), strict=True)))

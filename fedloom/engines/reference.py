@@ -12,6 +12,9 @@ import jax.numpy as jnp
 from fedloom.algorithm import Algorithm, Cohort, Exchange
 from fedloom.client import Federation, LocalClient, Solver
 from fedloom.cohorts import CohortRule
+from fedloom.engines.plan import Packing, Plan
+from fedloom.engines.prepare import prepare
+from fedloom.engines.program import message_sizes
 from fedloom.engines.run import (
     ClientError,
     Record,
@@ -22,12 +25,12 @@ from fedloom.engines.run import (
     exchange_key,
     nbytes,
     not_finite,
-    prepare,
     server_key,
     server_not_finite,
 )
 from fedloom.hyperparameters import for_client
 from fedloom.problem import Vector
+from fedloom.systems import System
 
 
 def reference(
@@ -41,9 +44,12 @@ def reference(
     seed: int = 0,
     on_nonfinite: str = "raise",
     resume: Record | None = None,
+    system: System | None = None,
 ) -> Iterator[Record]:
     """Run `rounds` rounds from the model w, and yield a record after each. The arguments are those of `simulate`."""
-    run = prepare(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume)
+    run = prepare(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume, system)
+    if system is not None:
+        run = run.with_clock(message_sizes(run), Packing(run, Plan(1)).steps_of_all())
     return _records(run)
 
 
@@ -85,7 +91,10 @@ def _round(run: Run, t: int, record: Record) -> Record:
             if not all_finite(server):
                 raise server_not_finite(t, exchange.name)
             clients.update({k: states[k] for k in states if weight[k] > 0})  # committed if and only if the reply counts
-        totals = totals.after_exchanges(1, len(draws[e].ids), down, up, gradients)
+        m = len(draws[e].ids)
+        totals = totals.after_exchanges(1, m, down, up, gradients).after_lost(
+            draws[e], nbytes(message), up // max(m, 1)
+        )
     return Record(
         round=t + 1,
         server=server,
@@ -96,6 +105,7 @@ def _round(run: Run, t: int, record: Record) -> Record:
         unsolved=unsolved,
         dropped=tuple(dropped),
         origin=record.origin,
+        clock=run.clock,
     )
 
 

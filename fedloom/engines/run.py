@@ -10,9 +10,11 @@ import numpy as np
 
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
-from fedloom.cohorts import CohortRule, Draw, everyone
-from fedloom.hyperparameters import misplaced_arrays, per_client_fields
+from fedloom.cohorts import Draw
+from fedloom.engines.clock import Clock
+from fedloom.engines.rounds import Rounds
 from fedloom.problem import Key, Vector
+from fedloom.systems import Delays, System, Work
 
 
 class ClientError(RuntimeError):
@@ -49,6 +51,14 @@ class Counters(NamedTuple):
             gradients=self.gradients + gradients,
         )
 
+    def after_lost(self, draw: Draw, down: int, up: int) -> "Counters":
+        """Messages of these sizes to and from clients that are not counted."""
+        return self._replace(
+            messages=self.messages + draw.lost_down + draw.lost_up,
+            bytes_down=self.bytes_down + draw.lost_down * down,
+            bytes_up=self.bytes_up + draw.lost_up * up,
+        )
+
     def after_rounds(self, rounds: int) -> "Counters":
         return self._replace(rounds=self.rounds + rounds)
 
@@ -74,6 +84,8 @@ class Record(NamedTuple):
     unsolved: int = 0  # local solves that ended before their tolerance, since the record before
     dropped: tuple[tuple[int, int, str], ...] = ()  # (round, client, exchange) left out as not finite, since then
     origin: Origin | None = None
+    clock: Clock | None = None  # simulated time, if the run has any
+    flying: Any = None  # of an asynchronous run: what jobs under way have started with and come to
 
     @property
     def w(self) -> Vector:
@@ -101,6 +113,8 @@ class Run(NamedTuple):
     key: Key
     drop: bool
     start: Record
+    system: System | Delays | None = None
+    on_clock: Rounds | None = None  # the rounds of a synchronous run under a system
 
     def room(self, clients: int) -> int:
         """Room for a cohort: the expected size, or a power of two if more clients came than expected."""
@@ -108,125 +122,34 @@ class Run(NamedTuple):
 
     def cohorts(self, t: int) -> list[Draw]:
         """The cohorts of round t, one for each exchange."""
+        if self.on_clock is not None:
+            return self.on_clock.cohorts(t)
         draws: list[Draw] = []
         for e, exchange in enumerate(self.algorithm.exchanges):
             if exchange.same_cohort and draws:
                 draws.append(draws[-1])
             else:
-                draws.append(self.draw(np.random.default_rng([self.seed, t, e]), t))
+                draws.append(self.drawn(t, e))
         return draws
 
+    def drawn(self, t: int, e: int) -> Draw:
+        return self.draw(np.random.default_rng([self.seed, t, e]), t)
 
-def prepare(
-    algorithm: Algorithm,
-    federation: Federation,
-    solver: Solver,
-    w: Any,
-    rounds: int,
-    cohort: CohortRule | None,
-    seed: int,
-    on_nonfinite: str,
-    resume: Record | None,
-) -> Run:
-    """Check everything that can be checked before the expensive work."""
-    cohort = everyone() if cohort is None else cohort
-    for name, value, kind, example in (
-        ("algorithm", algorithm, Algorithm, 'FedAvg() or make("fedavg")'),
-        ("federation", federation, Federation, "examples(...)"),
-        ("solver", solver, Solver, "SGD(lr=0.1)"),
-        ("cohort", cohort, CohortRule, "uniform(10)"),
-    ):
-        if not isinstance(value, kind):
-            raise TypeError(f"{name} must be a value such as {example}, got {value!r}.")
-    for name, number, limit in (("rounds", rounds, np.inf), ("seed", seed, 2**32)):
-        if not isinstance(number, int | np.integer) or not 0 <= number < limit:
-            bound = "" if limit == np.inf else f" and smaller than {limit}"
-            raise ValueError(f"{name} must be a whole number that is not negative{bound}, got {number!r}.")
-    if on_nonfinite not in ("raise", "drop"):
-        raise ValueError(f"on_nonfinite must be 'raise' or 'drop', got {on_nonfinite!r}.")
-    p = np.asarray(federation.weights, dtype=float)
-    if not (np.all(p >= 0) and abs(p.sum() - 1) < 1e-3):
-        raise ValueError(
-            f"federation: weights must not be negative and must add up to 1, but their sum is {p.sum():g}."
-        )
-    who = type(algorithm).__name__
-    if algorithm.needs_everyone and not isinstance(cohort, everyone):
-        raise ValueError(
-            f"{who} needs every client in every round, but the cohort is {cohort!r}; "
-            "use cohort=everyone(), or a method that allows partial participation."
-        )
-    if algorithm.needs_everyone and on_nonfinite == "drop":
-        raise ValueError(f"{who} needs every client in every round, so none can be dropped; use on_nonfinite='raise'.")
-    needed = algorithm.needs | ({"work"} if cohort.partial_work else set())
-    if missing := needed - solver.offers:
-        raise ValueError(
-            f"{who} with cohort {cohort!r} needs a solver that offers {', '.join(sorted(missing))}, which "
-            f"{solver!r} does not. " + " ".join(_REMEDY[m] for m in sorted(missing))
-        )
-    for name, values in per_client_fields(algorithm).items():
-        if len(values) != len(p):
+    def with_clock(self, sizes: list[tuple[int, int]], steps: np.ndarray) -> "Run":
+        """Under its system, if it has one: messages have these sizes, and clients take so many steps."""
+        if self.system is None:
+            return self
+        if isinstance(self.system, Delays):
             raise ValueError(
-                f"{who}: {name} has {len(values)} entries for {len(p)} clients; give one number or {len(p)}."
+                "system: Delays are those of late replies, which synchronous rounds do not have; use `events`."
             )
-    for value in (algorithm, solver):
-        for name, shape in misplaced_arrays(value).items():
-            raise ValueError(f"{type(value).__name__}: {name} must be one number, got an array of shape {shape}.")
-    draw = cohort.over(p)
-    if rounds:
-        draw(np.random.default_rng([seed, rounds - 1, 0]), rounds - 1)  # a trace may be too short
-    w = _checked_model(w, federation)
-    origin = Origin(who, int(seed), w)
-    server = jax.tree.map(lambda x: jnp.array(x, jnp.asarray(x).dtype), algorithm.init(w))
-    start = Record(0, server, {}, origin=origin) if resume is None else _checked_resume(resume, server, origin, rounds)
-    key, drop = jax.random.key(int(seed)), on_nonfinite == "drop"
-    lanes = cohort.lanes(len(p))
-    partial = cohort.partial_work
-    return Run(algorithm, federation, solver, draw, lanes, partial, p, w, int(rounds), int(seed), key, drop, start)
+        works = [Work(down, up, np.maximum(steps, 1)) for down, up in sizes]
+        return self._replace(on_clock=Rounds(self.system, self.algorithm.exchanges, works, self.drawn, self.seed))
 
-
-def _checked_resume(resume: Record, server: Any, origin: Origin, rounds: int) -> Record:
-    """A record can be resumed with the arguments of its own run, up to a later round."""
-    old = resume.origin or origin
-    if old.algorithm != origin.algorithm or shapes(resume.server) != shapes(server):
-        raise ValueError(f"resume: the record is of {old.algorithm}, or of a model of another size or type.")
-    if old.seed != origin.seed:
-        raise ValueError(f"resume: the record's run has seed {old.seed}, this one {origin.seed}.")
-    if not bool(jnp.array_equal(old.w, origin.w)):
-        raise ValueError("resume: w must be the initial model of the record's run, not the model where it stopped.")
-    if resume.round > rounds:
-        raise ValueError(
-            f"resume: the record has {resume.round} rounds already, so rounds, which counts all, must be at least that."
-        )
-    origin = origin._replace(plan=old.plan)
-    return resume._replace(origin=origin, residual=None, unsolved=0, dropped=())  # these are of single records
-
-
-_REMEDY = {
-    "lr_sum": "Use GD, or SGD without momentum and clip; SCAFFOLD's option I works with any solver.",
-    "accumulator": "Use the solver Adagrad.",
-    "work": "Use a solver that works in steps, such as SGD.",
-}
-
-
-def _checked_model(w: Any, federation: Federation) -> Vector:
-    w = jnp.asarray(w)
-    if w.ndim != 1 or not jnp.issubdtype(w.dtype, jnp.floating):
-        raise ValueError(
-            f"w must be a flat vector of floats, got shape {w.shape} of {w.dtype}; "
-            "jax.flatten_util.ravel_pytree turns parameters into one."
-        )
-    if not bool(jnp.all(jnp.isfinite(w))):
-        raise ValueError("w must be finite: the initial model has NaN or infinite entries.")
-    try:
-        grad = jax.eval_shape(lambda f, v: f.objective(0).grad(v), federation, w)
-    except Exception as error:
-        raise ValueError(f"The federation's loss does not accept w of length {w.size}: {error}") from error
-    if grad.dtype != w.dtype:
-        raise ValueError(
-            f"w is of type {w.dtype}, but the federation's gradients are of type {grad.dtype}; "
-            f"use one float type, for example w.astype({grad.dtype})."
-        )
-    return w
+    @property
+    def clock(self) -> Clock | None:
+        """After the round whose cohorts were asked for last."""
+        return None if self.on_clock is None else self.on_clock.clock
 
 
 # Randomness is a function of (seed, round, exchange, client id), never of position, process or order.

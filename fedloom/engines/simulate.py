@@ -14,13 +14,16 @@ import numpy as np
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
 from fedloom.cohorts import CohortRule, Draw
+from fedloom.engines.clock import Clock
 from fedloom.engines.lanes import Seen, Trip, filled
 from fedloom.engines.measure import choose
 from fedloom.engines.plan import Packing, Plan, check_plan
+from fedloom.engines.prepare import prepare
 from fedloom.engines.program import Outcome, message_sizes, on_devices, run_rounds
-from fedloom.engines.run import Record, Run, not_finite, prepare, server_not_finite
+from fedloom.engines.run import Record, Run, not_finite, server_not_finite
 from fedloom.engines.schedule import Schedule
 from fedloom.engines.table import Memories, Table, on_one_device, table_for
+from fedloom.systems import System
 
 
 def simulate(
@@ -36,6 +39,7 @@ def simulate(
     on_nonfinite: str = "raise",
     resume: Record | None = None,
     plan: Plan | None = None,
+    system: System | None = None,
 ) -> Iterator[Record]:
     """Run until `rounds` rounds are done, from the model w.
 
@@ -52,14 +56,17 @@ def simulate(
         resume: a record of an earlier run with the same arguments, to go on from.
         plan: how clients are laid out on the machine, Plan(lanes, devices); chosen for you if not given. Plans give the
             same result up to rounding.
+        system: devices, links, availability and faults: rounds then take simulated time, and clients may drop out.
 
     Yields:
         Records. The checks are made when `simulate` is called, where a long run also measures its plan if it has none;
         the work is done as records are taken.
     """
-    run = prepare(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume)
+    run = prepare(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume, system)
     check_chunk(chunk)
     sizes = message_sizes(run)
+    if system is not None:
+        run = run.with_clock(sizes, Packing(run, Plan(1)).steps_of_all())
     assert run.start.origin is not None
     plan = plan or run.start.origin.plan or choose(run)
     check_plan(plan)
@@ -81,7 +88,7 @@ def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, packing: Packin
     ahead = calls(run, packing, chunk, rounds)
     call = next(ahead, None)
     while call is not None:
-        t, draws, schedules = call
+        t, draws, schedules, clock = call
         table.round = None
         rows = table.lend(
             np.concatenate([d.ids for draw in draws for d in draw]), rounds * len(run.algorithm.exchanges) * run.lanes
@@ -100,7 +107,7 @@ def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, packing: Packin
         server = jax.tree.map(on_one_device, server)
         outcomes = own_devices(jax.device_get(outcomes), schedules)
         table.take_back(rows)
-        record = _after(run, record, server, table, draws, outcomes, sizes, t)
+        record = _after(run, record, server, table, draws, outcomes, sizes, t)._replace(clock=clock)
         table.round = record.round
         if is_seen(run, record.round, chunk):
             yield record
@@ -115,6 +122,7 @@ class Call(NamedTuple):
     t: int  # its first round
     draws: list[list[Draw]]  # the cohorts of its rounds, one for each exchange
     schedules: tuple[Schedule, ...]  # of each exchange, as arrays [rounds, ...]
+    clock: Clock | None  # after its last round
 
 
 def calls(run: Run, packing: Packing, chunk: int, rounds: int) -> Iterator[Call]:
@@ -122,13 +130,13 @@ def calls(run: Run, packing: Packing, chunk: int, rounds: int) -> Iterator[Call]
     t = run.start.round
     while t < run.rounds:
         draws = [run.cohorts(t + i) for i in range(min(rounds, chunk - t % chunk, run.rounds - t))]
-        schedules = []
+        clock, schedules = run.clock, []
         for e, of_exchange in enumerate(zip(*draws, strict=True)):
             room = run.room(max(len(draw.ids) for draw in of_exchange))
             packed = [packing(draw, room, e) for draw in of_exchange]
             packed += packed[-1:] * (rounds - len(packed))  # never run: it keeps the shapes, hence the program
             schedules.append(Schedule(*(np.stack(x) for x in zip(*packed, strict=True))))
-        yield Call(t, draws, tuple(schedules))
+        yield Call(t, draws, tuple(schedules), clock)
         t += len(draws)
 
 
@@ -210,6 +218,8 @@ def count(
             residual = worst if residual is None else max(residual, worst)
         unsolved += int(np.sum(seen.unsolved))
         c = c.after_exchanges(n, m, m * sizes[e][0], m * sizes[e][1], int(np.sum(seen.gradients, dtype=np.int64)))
+        for cohorts in draws:
+            c = c.after_lost(cohorts[e], *sizes[e])
     return record._replace(counters=c.after_rounds(n), residual=residual, unsolved=unsolved)
 
 

@@ -19,13 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedloom.algorithm import Algorithm
+from fedloom.engines.clock import Clock
 from fedloom.engines.run import Counters, Record, shapes
 from fedloom.engines.table import Memories, table_for
 from fedloom.experiments.about import versions
 from fedloom.experiments.files import write_whole
 from fedloom.problem import Vector
 
-FORMAT = 2  # 1 kept the weights of dense layers as [in, out]
+FORMAT = 3  # 1 kept the weights of dense layers as [in, out]; 2 knew no simulated time
 
 
 def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> None:
@@ -36,6 +37,7 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> Non
         "round": record.round,
         "counters": record.counters._asdict(),
         "log bytes": log_bytes,
+        "clock": None if record.clock is None else record.clock._asdict(),
     }
     arrays: dict[str, Any] = {
         "w": np.asarray(record.w)
@@ -45,6 +47,7 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> Non
         ids, rows = record.clients.table.committed()
         arrays["clients"] = ids
         arrays |= {f"memory {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(rows))}
+    arrays |= {f"flying {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record.flying))}
     meta["arrays"] = sorted(arrays)
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     content = io.BytesIO()
@@ -100,7 +103,13 @@ def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, conf
             table.commit(arrays["clients"], jax.tree.unflatten(structure, stacked))
             table.round = meta["round"]
             memories = Memories(table, meta["round"])
-    record = Record(meta["round"], server, memories, Counters(**meta["counters"]))
+        flying = [
+            jnp.asarray(arrays[f"flying {i}"]) for i in range(sum(a.startswith("flying ") for a in meta["arrays"]))
+        ]
+    record = Record(meta["round"], server, memories, Counters(**meta["counters"]), flying=flying or None)
+    if meta["clock"] is not None:
+        clock = Clock(**meta["clock"])
+        record = record._replace(clock=clock._replace(staleness=tuple(clock.staleness)))
     return record, meta["log bytes"]
 
 

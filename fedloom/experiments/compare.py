@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedloom.algorithm import Algorithm
+from fedloom.algorithms import ALGORITHMS
 from fedloom.experiments.experiment import Experiment, experiment, methods
 from fedloom.experiments.loading import find_task
 from fedloom.experiments.study import OpenSink, Progress, Runs, Study, run_all
@@ -64,6 +65,8 @@ def comparison(
     if len(seeds) == 0:
         raise ValueError("seeds must have at least one seed.")
     chosen = methods(task, variant) if algorithms is None else list(algorithms)
+    if algorithms is None and (changes or {}).get("engine") == "events":  # those that can
+        chosen = [name for name in methods(task, variant) if ALGORITHMS[name].tolerates_staleness]
     if not chosen:
         raise ValueError("algorithms must name at least one; `fedloom list algorithms` has them.")
     runs: list[tuple[str, Experiment]] = []

@@ -14,13 +14,15 @@ from fedloom.algorithm import Algorithm
 from fedloom.algorithms import ALGORITHMS
 from fedloom.client import Solver
 from fedloom.cohorts import COHORTS, CohortRule, everyone
+from fedloom.engines.events import check_asynchronous
 from fedloom.engines.plan import Plan, check_plan
-from fedloom.engines.run import prepare
+from fedloom.engines.prepare import prepare
 from fedloom.experiments.loading import check_split, find_task, load
 from fedloom.experiments.plain import from_plain, to_plain
 from fedloom.hyperparameters import nearest
 from fedloom.models import MODELS
 from fedloom.solvers import SGD, SOLVERS
+from fedloom.systems import SYSTEMS, Delays, System
 from fedloom.tasks import TASKS, Loaded, Setting, Task
 from fedloom.tasks.more import start
 
@@ -28,7 +30,8 @@ from fedloom.tasks.more import start
 OWN_TASKS = start(SGD(0.1, batch_size=10, epochs=1), everyone(), 100)["start"]
 
 # The fields that are values with a name and fields of their own.
-PARTS: dict[str, Any] = {"algorithm": ALGORITHMS, "solver": SOLVERS, "cohort": COHORTS}
+PARTS: dict[str, Any] = {"algorithm": ALGORITHMS, "solver": SOLVERS, "cohort": COHORTS, "system": SYSTEMS}
+ENGINES = ("simulate", "events")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +57,14 @@ class Experiment:
     own_models: bool = False  # also evaluate each client's own model on its own examples, where a method keeps them
     on_nonfinite: str = "raise"  # a client that returns NaN ends the run ("raise") or is left out ("drop")
     plan: str = "auto"  # clients side by side and devices, such as "5x2"; "auto" chooses, see docs/speed.md
+    engine: str = "simulate"  # synchronous rounds ("simulate"), or a server that waits for nobody ("events")
+    buffer: int = 1  # with "events": replies that make an update of the server, which is what counts as a round there
+    system: System | Delays | None = (
+        None  # devices, links, availability and faults, on a virtual clock: see docs/systems.md
+    )
 
     def __post_init__(self) -> None:
-        for name, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0)):
+        for name, least in (("rounds", 1), ("evaluate_every", 1), ("seed", 0), ("buffer", 1)):
             value = getattr(self, name)
             if isinstance(value, np.integer):
                 object.__setattr__(self, name, value := int(value))
@@ -79,6 +87,12 @@ class Experiment:
             raise ValueError(f"plan must be 'auto' or LANESxDEVICES, such as '5x2', got {self.plan!r}.")
         if self.plan != "auto":
             Plan.from_text(self.plan)
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine must be one of {', '.join(map(repr, ENGINES))}, got {self.engine!r}.")
+        if self.engine != "events" and self.buffer != 1:
+            raise ValueError(f"buffer = {self.buffer} belongs to the asynchronous engine; say engine = 'events' too.")
+        if self.system is not None and not isinstance(self.system, System | Delays):
+            raise ValueError(f"system must be a value such as System(speeds=2.0), got {self.system!r}.")
         if self.split is not None:
             check_split(self.split)
         if isinstance(self.task, str) and ".py:" in self.task:  # a run may be resumed from another folder
@@ -99,7 +113,11 @@ class Experiment:
         """Load the data and raise a sentence for what cannot be run, before anything is compiled."""
         loaded = self.load()
         run = (self.algorithm, loaded.federation, self.solver, loaded.w, self.rounds, self.cohort, self.seed)
-        prepare(*run, self.on_nonfinite, None)
+        checked = prepare(*run, self.on_nonfinite, None, self.system)
+        if self.engine == "events":
+            check_asynchronous(checked, self.buffer)
+        elif isinstance(self.system, Delays):
+            raise ValueError("system: delays are those of late replies; say engine = 'events' too.")
         if self.plan != "auto":
             check_plan(Plan.from_text(self.plan))
         if self.own_models and self.algorithm.own_model(self.algorithm.init_client(loaded.w)) is None:
@@ -119,7 +137,7 @@ class Experiment:
         plain: dict[str, Any] = {"task": self.task.name if isinstance(self.task, Task) else self.task}
         for field in dataclasses.fields(self)[1:]:
             value = getattr(self, field.name)
-            if field.name in PARTS:
+            if field.name in PARTS and value is not None:
                 plain[field.name] = to_plain(value, PARTS[field.name])
             elif value is not None:
                 table = isinstance(value, Mapping)
@@ -151,8 +169,9 @@ def from_config(plain: Mapping[str, Any]) -> Experiment:
         raise ValueError('An experiment needs a task, such as task = "digits".')
     algorithm = plain.get("algorithm")
     name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
-    if all(part in plain for part in (*PARTS, "rounds", "evaluate_every")):  # it need not know the task to be read
-        parts = {part: from_plain(plain[part], registry, part) for part, registry in PARTS.items()}
+    needed = (*(part for part in PARTS if part != "system"), "rounds", "evaluate_every")
+    if all(part in plain for part in needed):  # it need not know the task to be read
+        parts = {part: from_plain(plain[part], PARTS[part], part) for part in PARTS if part in plain}
         if isinstance(plain.get("split"), str):
             parts["split"] = {"name": plain["split"]}
         return Experiment(**{**plain, **parts, "task": _text(plain["task"], "task")})
@@ -212,6 +231,8 @@ def changed(old: Experiment, changes: Mapping[str, Any]) -> Experiment:
         if part not in names:
             raise ValueError(f"An experiment has no field {key!r}.{nearest(part, names)}")
         now = new.get(part, getattr(old, part))
+        if part == "system" and inner and now in (None, "none"):
+            now = System()
         if not inner:
             new[part] = _merged(now, value, part) if part in (*PARTS, "split") else value
         elif part in PARTS and not isinstance(now, Mapping) and "." not in inner and _has_plain(now, inner, value):
@@ -248,6 +269,10 @@ def _merged(old: Any, value: Any, part: str) -> Any:
     if not isinstance(value, Mapping | str) or (part == "split" and value == "none"):
         return value
     given = {"name": value} if isinstance(value, str) else dict(value)
+    if part == "system":
+        if value == "none":
+            return None
+        given = {"name": "simulated", **given}
     if part in PARTS and type(old) is not PARTS[part].get(given.get("name"), type(old)):
         return given  # of another kind: the old value, which may have no name, does not matter
     plain = _table(old, part) if old is not None and old != "none" else {}

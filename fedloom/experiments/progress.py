@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from fedloom.experiments.experiment import Experiment
-from fedloom.experiments.result import COUNTERS, Result, Row
+from fedloom.experiments.result import BOOKS, Result, Row
 
 EVERY = 10.0  # seconds between the plain lines of one run
 EARLY = 0.05  # the share of all rounds before which no time is estimated
@@ -65,8 +65,10 @@ def values(row: Row) -> str:
     """The metrics of a row in words."""
     if "diverged" in row:
         return "diverged: " + row["diverged"]
-    metrics = {name: v for name, v in row.items() if name not in COUNTERS and name not in ("round", "residual")}
-    return ", ".join(f"{name} {v:.4g}" for name, v in metrics.items())
+    found = [f"{name} {v:.4g}" for name, v in row.items() if name not in BOOKS]
+    if "simulated seconds" in row:
+        found.append(f"{row['simulated seconds']:.4g} simulated seconds")
+    return ", ".join(found)
 
 
 def _plan(result: Result) -> str:
@@ -77,7 +79,7 @@ def _plan(result: Result) -> str:
 
 def brief_values(row: Row) -> str:
     """The training loss and the first other metric: what fits beside a bar."""
-    names = [n for n in row if n not in COUNTERS and n not in ("round", "residual")]
+    names = [n for n in row if n not in BOOKS]
     return " ".join(f"{n.split()[-1]} {row[n]:.3f}" for n in names[:2])
 
 

@@ -7,12 +7,31 @@ from typing import Any
 
 import numpy as np
 
+from fedloom.engines.clock import FATES, Clock
 from fedloom.engines.run import Counters
 from fedloom.experiments.experiment import Experiment
 
 # A row has "round", the metrics, and the totals since the start: the counters under these names.
 COUNTERS = {name.replace("_", " "): name for name in Counters._fields if name != "rounds"}
 Row = dict[str, Any]
+
+
+def on_clock(clock: Clock | None) -> Row:
+    """What a row says of simulated time: totals since the start."""
+    if clock is None:
+        return {}
+    jobs = {"jobs": clock.jobs, "replies": clock.replies, **{f"jobs {fate}": getattr(clock, fate) for fate in FATES}}
+    return {
+        "simulated seconds": clock.seconds,
+        "idle seconds": clock.idle,
+        "wasted seconds": clock.wasted,
+        **jobs,
+        "duplicates": clock.duplicates,
+        "staleness": list(clock.staleness),
+    }
+
+
+BOOKS = frozenset(("round", "residual", *COUNTERS, *on_clock(Clock())))  # what is no metric in a row
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

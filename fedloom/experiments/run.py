@@ -15,17 +15,19 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, BinaryIO
 
-from fedloom.engines import NonFiniteUpdate, Record, simulate
+from fedloom.engines import Clock, NonFiniteUpdate, Record, events, simulate
+from fedloom.engines.events import side_by_side
 from fedloom.engines.measure import choose
 from fedloom.engines.plan import Plan
-from fedloom.engines.run import prepare
+from fedloom.engines.prepare import prepare
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import about
 from fedloom.experiments.experiment import Experiment, from_toml, name_of
 from fedloom.experiments.files import DRAFT, only_one, write_whole
-from fedloom.experiments.result import COUNTERS, Result, Row
+from fedloom.experiments.result import COUNTERS, Result, Row, on_clock
 from fedloom.tasks import Loaded
 
 CONFIG, ABOUT, LOG, CHECKPOINT, SECONDS = "config.toml", "about.json", "log.jsonl", "checkpoint.npz", "seconds.json"
@@ -246,12 +248,14 @@ class Running:
         run = (e.algorithm, loaded.federation, e.solver, loaded.w, e.rounds)
         if self.plan is None:
             checked = prepare(*run, e.cohort, e.seed, e.on_nonfinite, None)
-            self.plan = choose(checked) if e.plan == "auto" else Plan.from_text(e.plan)
+            auto = side_by_side(checked, e.buffer) if e.engine == "events" else choose(checked)
+            self.plan = auto if e.plan == "auto" else Plan.from_text(e.plan)
             self._write_about()
         options: dict[str, Any] = {"cohort": e.cohort, "seed": e.seed, "on_nonfinite": e.on_nonfinite, "resume": start}
-        chunk = min(e.evaluate_every, e.rounds)
+        options |= {"chunk": min(e.evaluate_every, e.rounds), "plan": self.plan, "system": e.system}
+        engine = partial(events, buffer=e.buffer) if e.engine == "events" else simulate
         try:
-            for record in simulate(*run, **options, chunk=chunk, plan=self.plan):
+            for record in engine(*run, **options):
                 if not self.take(record, self._values(record.w, record.clients)):
                     return None
                 w = record.w
@@ -268,7 +272,8 @@ class Running:
 
     def begin(self, values: dict[str, float]) -> None:
         """The row of the initial model."""
-        self._add(Record(0, None, {}), values)
+        timed = self.experiment.engine == "events" or self.experiment.system is not None
+        self._add(Record(0, None, {}, clock=Clock() if timed else None), values)
 
     def take(self, record: Record, values: dict[str, float]) -> bool:
         """Log an evaluated round, and save it if it is time to. False: the run has exploded and is given up."""
@@ -296,7 +301,7 @@ class Running:
     def _add(self, record: Record, values: dict[str, float]) -> None:
         counters = {name: getattr(record.counters, field) for name, field in COUNTERS.items()}
         extra = {} if record.residual is None else {"residual": record.residual}
-        self._write({"round": record.round, **values, **counters, **extra})
+        self._write({"round": record.round, **values, **counters, **extra, **on_clock(record.clock)})
 
     def _write(self, row: Row) -> None:
         self.rows.append(row)

@@ -52,6 +52,9 @@ def alike(experiments: Sequence[Experiment]) -> list[list[int]]:
             e.on_nonfinite,
             e.own_models,
             e.plan,
+            e.engine,
+            e.buffer,
+            e.system,
         )
         key = (shared, structure((e.algorithm, e.solver)))
         for other, members in groups:
@@ -79,8 +82,9 @@ def _run(runs: Sequence[Planned], progress: Progress | None) -> list[Result]:
         first = runs[group[0]][1]
         loaded = first.check()
         most = points_at_once(first.algorithm, loaded.federation, loaded.w, first.cohort)
-        if first.on_nonfinite == "drop" or first.own_models or first.plan != "auto":  # what the grid does not do
-            most = 1
+        others = first.engine != "simulate" or first.system is not None
+        if first.on_nonfinite == "drop" or first.own_models or first.plan != "auto" or others:
+            most = 1  # the grid does not do these
         for part in np.array_split(group, math.ceil(len(group) / most)):  # of one size, or nearly: fewer programs
             batch = part.tolist()
             left = [i for i in batch if i not in results]

@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 from fedloom.experiments.files import write_whole
 from fedloom.experiments.study import Study
 from fedloom.report import figures, page, tables
+from fedloom.report.clock import clock_text as clock_text
 from fedloom.report.extras import extra_pictures, extras
 from fedloom.report.figures import curves as curves
 from fedloom.report.figures import heat_map as heat_map
 from fedloom.report.figures import heat_map_plotly as heat_map_plotly
 from fedloom.report.figures import split_picture as split_picture
 from fedloom.report.picture import split_text as split_text
-from fedloom.report.series import by_task, metrics, slug
+from fedloom.report.series import by_task, metrics, on_clock, slug
 from fedloom.report.tables import csv as csv
 from fedloom.report.tables import latex as latex
 from fedloom.report.tables import plain as plain
@@ -61,6 +62,8 @@ def _pictures(study: Study) -> dict[str, Callable[[], Figure]]:
         for metric in dict.fromkeys((tables.target(study, task).metric, "train loss")):
             if metric in known:
                 found[f"curves-{which}{slug(metric)}"] = partial(curves, study, metric, task=task)
+                if on_clock(results):
+                    found[f"clock-{which}{slug(metric)}"] = partial(curves, study, metric, "clock", task)
         about = next((r.about for r in results if "sizes" in r.about), None)
         if about is not None:
             found[f"split-{which}".rstrip("-")] = partial(split_picture, about)

@@ -22,6 +22,7 @@ from fedloom.report.series import (
     DASHES,
     EARLY,
     MOST,
+    axes_of,
     by_name,
     by_task,
     metrics,
@@ -64,7 +65,7 @@ def curves(
     Args:
         study: the results.
         metric: what is drawn; the target's metric if not given.
-        x: "rounds", "exchanges", "models", "bytes" or "time".
+        x: "rounds", "exchanges", "models", "bytes", "time", or "clock" if all have simulated time.
         task: one of the study's tasks; the first if not given.
         bandwidth: MB/s of each client, for x = "time".
     """
@@ -76,6 +77,8 @@ def curves(
         raise ValueError(f"task: the study has no {task!r}.{nearest(task, tasks)}")
     if x not in AXES:
         raise ValueError(f"x: there is no axis {x!r}.{nearest(x, AXES)}")
+    if x not in axes_of(tasks[task]):
+        raise ValueError("x: some of these runs have no simulated time; give them a system, or draw against rounds.")
     if not bandwidth > 0:
         raise ValueError(f"bandwidth must be a positive number of MB/s, got {bandwidth!r}.")
     known = metrics(tasks[task])
@@ -101,7 +104,8 @@ def curves(
         if found.seeds > 1:
             axes.fill_between(at, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
         crosses += [(mark[x] * scale, mark[metric], colour) for mark in found.diverged]
-        late = found.axes["rounds"] >= EARLY * max(r.rows[-1]["round"] for r in tasks[task] if r.rows)
+        by = "clock" if x == "clock" else "rounds"
+        late = found.axes[by] >= EARLY * max(r.rows[-1].get(AXES[by], 0) for r in tasks[task] if r.rows)
         if not found.diverged:
             limits += [v for v in (*band.low[late], *band.high[late]) if math.isfinite(v)]
     if metric == goal.metric and math.isfinite(goal.value):

@@ -45,12 +45,13 @@ function curves(section, task) {
     const target = task.target.metric === metric && shown(task.target.value) ? task.target.value : null;
     // The scale: by the runs that did not diverge, as an explosion must not hide the others, and by what comes after
     // the first fifth of the rounds, where methods still differ.
-    const end = Math.max(...task.series.map((one) => one.axes.rounds.at(-1)));
+    const by = x === "clock" ? "clock" : "rounds";
+    const end = Math.max(...task.series.map((one) => one.axes[by].at(-1)));
     const seen = target === null ? [] : [target];
     for (const one of task.series) {
       const band = one.metrics[metric];
       if (!band || one.diverged.length) continue;
-      const late = (value, i) => shown(value) && one.axes.rounds[i] >= data.early * end;
+      const late = (value, i) => shown(value) && one.axes[by][i] >= data.early * end;
       seen.push(...band.low.filter(late), ...band.high.filter(late));
     }
     let range = null;
@@ -65,7 +66,7 @@ function curves(section, task) {
       const [low, high] = log ? range.map((v) => 10 ** v) : range;
       return Math.min(Math.max(value, low), high);
     };
-    const unit = x === "time" ? "s" : x === "bytes" ? "B" : "";
+    const unit = x === "time" || x === "clock" ? "s" : x === "bytes" ? "B" : "";
     const traces = [];
     for (const one of task.series) {
       const band = one.metrics[metric];

@@ -21,7 +21,18 @@ from fedloom.experiments.study import Study
 from fedloom.hyperparameters import brief
 from fedloom.report import tables
 from fedloom.report.figures import styles
-from fedloom.report.series import AXES, AXIS_LABELS, BANDWIDTH, EARLY, MOST, Series, by_name, by_task, metrics, series
+from fedloom.report.series import (
+    AXIS_LABELS,
+    BANDWIDTH,
+    EARLY,
+    MOST,
+    Series,
+    axes_of,
+    by_name,
+    by_task,
+    metrics,
+    series,
+)
 
 GENERATOR = '<meta name="generator" content="FedLoom'
 POLICY = (
@@ -29,6 +40,7 @@ POLICY = (
     "form-action 'none'; base-uri 'none'"
 )
 LABELS = 60  # most frequent labels in the picture of a split
+AXIS_NAMES = {"time": "time at a bandwidth", "clock": "simulated time"}
 
 # A heading, a fragment of HTML, and a figure as plain data for Plotly or None.
 Extra = tuple[str, str, Mapping[str, Any] | None]
@@ -170,7 +182,9 @@ def _section(
         summary = str(about.get("summary", f"{about['clients']:,} clients")).split("\n")[0]
         parts.append(f'<p class="quiet">{escape(summary)}, {about["parameters"]:,} parameters</p>')
     parts.append(f'<div class="cards">{"".join(_cards(rows, goal, looks, _noun(study)))}</div>')
-    parts.append(_controls(list(metrics(results)), goal.metric) + '<div class="plot curves"></div>')
+    parts.append(
+        _controls(list(metrics(results)), goal.metric, list(axes_of(results))) + '<div class="plot curves"></div>'
+    )
     parts.append(
         '<p class="quiet">Lines: mean over seeds; bands: least to largest of the seeds; a cross: a run diverged after '
         "it. Click a name to hide it, double-click to see it alone. "
@@ -223,10 +237,11 @@ def _card(what: str, who: str, much: str) -> str:
     )
 
 
-def _controls(names: Sequence[str], chosen: str) -> str:
+def _controls(names: Sequence[str], chosen: str, axes_known: Sequence[str]) -> str:
     options = "".join(f"<option{' selected' if n == chosen else ''}>{escape(n)}</option>" for n in names)
     axes = "".join(
-        f'<option value="{axis}">{axis if axis != "time" else "time at a bandwidth"}</option>' for axis in AXES
+        f'<option value="{axis}"{" selected" if axis == "clock" else ""}>{AXIS_NAMES.get(axis, axis)}</option>'
+        for axis in axes_known
     )
     return (
         f'<div class="controls"><label>metric<select name="metric">{options}</select></label>'

@@ -9,13 +9,15 @@ import numpy as np
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
 
-# What a curve may be drawn against, and the column of a result that has it. Time is bytes of a client / bandwidth.
+# What a curve may be drawn against, and the column of a result that has it. Time is bytes of a client / bandwidth; the
+# clock is that of a simulated system, if there is one.
 AXES = {
     "rounds": "round",
     "exchanges": "exchanges",
     "models": "models",
     "bytes": "bytes",
     "time": "bytes of a client",
+    "clock": "simulated seconds",
 }
 AXIS_LABELS = {
     "rounds": "rounds",
@@ -23,6 +25,7 @@ AXIS_LABELS = {
     "models": "models transmitted",
     "bytes": "bytes, all clients, both directions",
     "time": "seconds of transmission at {bandwidth:g} MB/s",
+    "clock": "simulated seconds",
 }
 BANDWIDTH = 20.0  # MB/s
 
@@ -48,7 +51,7 @@ class Series:
 
     name: str
     seeds: int  # that have an evaluated round
-    axes: Mapping[str, np.ndarray]  # by the names in AXES; where seeds differ, as in bytes, their mean
+    axes: Mapping[str, np.ndarray]  # by the names in AXES that it has; where seeds differ, as in bytes, their mean
     metrics: Mapping[str, Band]
     diverged: Sequence[Mapping[str, float]]  # for each such seed its last evaluation: all axes and metrics
 
@@ -74,6 +77,17 @@ def metrics(results: Iterable[Result]) -> dict[str, bool]:
     return {metric: result.larger_is_better(metric) for result in results for metric in result.metrics}
 
 
+def on_clock(results: Iterable[Result]) -> bool:
+    """Do all of them have simulated time?"""
+    begun = [result for result in results if result.evaluated]
+    return bool(begun) and all(AXES["clock"] in row for result in begun for row in result.evaluated)
+
+
+def axes_of(results: Sequence[Result]) -> dict[str, str]:
+    """The axes that these results can be drawn against."""
+    return {axis: key for axis, key in AXES.items() if axis != "clock" or on_clock(results)}
+
+
 def series(name: str, results: Sequence[Result]) -> Series:
     """Bring the seeds of a method together.
 
@@ -91,15 +105,17 @@ def series(name: str, results: Sequence[Result]) -> Series:
         return [np.array([column[place[t]] for place, column in pairs if t in place]) for t in rounds]
 
     shared = [m for m in metrics(begun) if all(m in row for result in begun for row in result.evaluated)]
-    columns = {key: [result.column(key) for result in begun] for key in (*AXES.values(), *shared)}
-    axes = {axis: np.array([v.mean() for v in gathered(columns[key])]) for axis, key in AXES.items()}
+    known = axes_of(begun)
+    columns = {key: [result.column(key) for result in begun] for key in (*known.values(), *shared)}
+    axes = {axis: np.array([v.mean() for v in gathered(columns[key])]) for axis, key in known.items()}
     bands = {}
     for metric in shared:
         values = gathered(columns[metric])
         with np.errstate(invalid="ignore"):  # the mean of inf and -inf
             bands[metric] = Band(*(np.array([f(v) for v in values]) for f in (np.mean, np.min, np.max)))
     marks = [
-        {axis: float(columns[key][i][-1]) for axis, key in AXES.items()} | {m: float(columns[m][i][-1]) for m in shared}
+        {axis: float(columns[key][i][-1]) for axis, key in known.items()}
+        | {m: float(columns[m][i][-1]) for m in shared}
         for i, result in enumerate(begun)
         if result.diverged is not None
     ]

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from fedloom.columns import columns
 from fedloom.experiments.study import OpenSink, Progress, Study, run_all
 from fedloom.hyperparameters import nearest
-from fedloom.reproductions import feddane, feddr, feddyn, fedopt, linear_speedup
+from fedloom.reproductions import feddane, feddr, feddyn, fedopt, fedprox, linear_speedup
 from fedloom.reproductions.reproduction import Reproduction as Reproduction
 from fedloom.reproductions.reproduction import Row as Row
 
 REPRODUCTIONS: dict[str, Reproduction] = {
-    r.name: r for part in (feddane, feddr, feddyn, linear_speedup, fedopt) for r in part.REPRODUCTIONS
+    r.name: r for part in (fedprox, feddane, feddr, feddyn, linear_speedup, fedopt) for r in part.REPRODUCTIONS
 }
 
 

@@ -25,7 +25,7 @@ class Measure:
 
     metric: str
     target: float | None = None
-    counted: str = "models"  # until the target: "models" sent by a client, or "rounds"
+    counted: str = "models"  # until the target: "models" sent by a client, "rounds", or "simulated seconds"
     last: int = 10  # without a target: the mean over so many rounds at the end
     scale: float = 1.0  # for papers that report percent or thousandths
 
@@ -47,6 +47,8 @@ class Measure:
             row = result.reaches(self.metric, self.target)
             if row is None:
                 return math.inf
+            if self.counted == "simulated seconds":
+                return float(row[self.counted])
             return float(row["round"]) if self.counted == "rounds" else models_sent(result, row)
         if result.diverged is not None:
             return -math.inf if result.larger_is_better(self.metric) else math.inf

@@ -5,8 +5,8 @@
 Departures: in the authors' code FedAvg and FedProx silently lose or slow 10% of each cohort; not here. Its curves of
 FedDR and FedPD are those of each client's own model on its own data: `by_own_model` measures that, `evaluate` the
 server's model. There are no scripts of the experiments with everyone; the settings are the same here. What is swept
-in the composite ("l1") experiments is under `tuned_over`. asyncFedDR's settings are synchronous here, an asynchronous
-engine takes the same algorithm; how its users divide MNIST and scale pixels is not known, so iid and standardised.
+in the composite ("l1") experiments is under `tuned_over`. asyncFedDR is FedDR with `engine = "events"`; how its users
+divide MNIST and scale pixels is not known, so iid and standardised.
 """
 
 from typing import Any

@@ -1,0 +1,107 @@
+"""What a simulated system did with the time of each method: a table and a histogram of staleness."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedloom.columns import columns
+from fedloom.experiments.result import Result
+from fedloom.experiments.study import Study
+from fedloom.report.series import COLOURS, by_name, by_task, on_clock
+from fedloom.report.tables import number, target
+
+HEADS = ("method", "seconds to target", "seconds", "replies", "idle", "wasted", "lost jobs", "copies", "stale", "most")
+FOOTNOTE = (
+    "seconds: simulated, until the target and in all.  replies: that the server counted.",
+    "idle: share of the time in which places of clients at work were empty.  wasted: seconds of computing that did",
+    "not count; lost jobs: those without a counted reply.  copies: replies that came twice; they count once.",
+    "stale: server updates between a client's start and its reply, on average and at most.",
+)
+
+
+def clock_rows(study: Study, task: str) -> list[tuple[str, ...]]:
+    """A line for each method that has simulated time; means over seeds."""
+    goal = target(study, task)
+    lines: list[tuple[str, ...]] = []
+    for name, seeds in by_name(by_task(study)[task]).items():
+        timed = [r for r in seeds if on_clock([r]) and len(r.evaluated) > 1]
+        if not timed:
+            continue
+        ends = [r.evaluated[-1] for r in timed]
+        hits = [r.reaches(goal.metric, goal.value) for r in timed if goal.metric in r.metrics]
+        reached = [row["simulated seconds"] for row in hits if row is not None]
+        histogram = staleness(timed)
+        seats = [(row["idle seconds"] / _seat_seconds(r, row)) for r, row in zip(timed, ends, strict=True)]
+        failed = [sum(v for key, v in row.items() if key.startswith("jobs ")) for row in ends]
+        lines.append(
+            (
+                name,
+                number(float(np.mean(reached))) if len(reached) == len(timed) else "not reached",
+                number(_mean(ends, "simulated seconds")),
+                f"{_mean(ends, 'replies'):.0f}",
+                f"{np.mean(seats):.0%}",
+                number(_mean(ends, "wasted seconds")),
+                f"{np.mean(failed):.0f}",
+                f"{_mean(ends, 'duplicates'):.0f}",
+                f"{histogram @ np.arange(len(histogram)) / max(histogram.sum(), 1):.2f}",
+                str(len(histogram) - 1),
+            )
+        )
+    return lines
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:
+    return float(np.mean([row[key] for row in rows]))
+
+
+def _seat_seconds(result: Result, row: Mapping[str, Any]) -> float:
+    """Simulated seconds times the clients that may be at work at once."""
+    seats = result.experiment.cohort.lanes(result.about["clients"])
+    return max(row["simulated seconds"] * seats, 1e-300)
+
+
+def staleness(results: Sequence[Result]) -> np.ndarray:
+    """Counted replies by staleness, of all seeds."""
+    counts = [r.evaluated[-1]["staleness"] for r in results]
+    total = np.zeros(max(len(c) for c in counts))
+    for c in counts:
+        total[: len(c)] += c
+    return total
+
+
+def clock_text(study: Study) -> str:
+    """The table for a terminal; empty if no run has simulated time."""
+    parts = []
+    for task in by_task(study):
+        if lines := clock_rows(study, task):
+            parts += ["", f"{task}, on the simulated clock:", "", columns([HEADS, *lines])]
+    return "\n".join([*parts, "", *FOOTNOTE]) if parts else ""
+
+
+def histogram(study: Study, looks: Mapping[str, tuple[str, str]]) -> dict[str, Any] | None:
+    """Staleness as plain data for Plotly; None if every reply was fresh."""
+    traces = []
+    for name, seeds in by_name(r for r in study.results if on_clock([r]) and len(r.evaluated) > 1).items():
+        counts = staleness(seeds)
+        if len(counts) > 1:
+            share = counts / counts.sum()
+            traces.append(
+                {
+                    "type": "bar",
+                    "name": name,
+                    "x": list(range(len(share))),
+                    "y": share.tolist(),
+                    "marker": {"color": looks.get(name, (COLOURS[0], ""))[0]},
+                }
+            )
+    if not traces:
+        return None
+    return {
+        "data": traces,
+        "layout": {
+            "xaxis": {"title": {"text": "staleness, in server updates"}},
+            "yaxis": {"title": {"text": "share of replies"}},
+            "barmode": "group",
+        },
+    }

@@ -1,0 +1,68 @@
+"""How long messages travel."""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedloom.hyperparameters import Domain, frozen, nonnegative, positive, static
+
+Rng = np.random.Generator
+
+
+class Links(NamedTuple):
+    """Every client's link: bytes in a second, and the seconds that any message takes besides."""
+
+    up: np.ndarray
+    down: np.ndarray
+    latency: float
+
+
+class Network(ABC):
+    """Base of all models of the network."""
+
+    @abstractmethod
+    def over(self, clients: int, rng: Rng) -> Links:
+        """Bind to a population."""
+
+
+@frozen
+class instant(Network):
+    """Messages take no time."""
+
+    def over(self, clients: int, rng: Rng) -> Links:
+        return Links(np.full(clients, np.inf), np.full(clients, np.inf), 0.0)
+
+
+def _bandwidth(value: Any) -> bool:
+    if isinstance(value, list | tuple | np.ndarray):
+        return len(value) > 0 and all(positive.holds(v) for v in value)
+    return positive.holds(value)
+
+
+_rate = Domain("a positive number of bytes in a second, or one for each client", _bandwidth)
+
+
+@frozen
+class links(Network):
+    """Every client has a link of its own, whose bandwidth may vary from client to client."""
+
+    up: Any = static(_rate, "bytes in a second from a client to the server", default=1e6)
+    down: Any = static(_rate, "bytes in a second from the server to a client", default=5e6)
+    latency: float = static(nonnegative, "seconds that every message takes besides", default=0.05)
+    sigma: float = static(nonnegative, "spread over clients: standard deviation of log bandwidth", default=0.0)
+
+    def over(self, clients: int, rng: Rng) -> Links:
+        factor = np.exp(self.sigma * rng.standard_normal(clients))
+        return Links(
+            _of_each("up", self.up, clients) * factor, _of_each("down", self.down, clients) * factor, self.latency
+        )
+
+
+def _of_each(name: str, rate: Any, clients: int) -> np.ndarray:
+    if np.ndim(rate) and len(rate) != clients:
+        raise ValueError(f"links: {name} has {len(rate)} entries for {clients} clients; give one number or {clients}.")
+    return np.broadcast_to(np.asarray(rate, float), clients)
+
+
+NETWORKS: dict[str, type[Network]] = {"instant": instant, "links": links}
