@@ -74,7 +74,8 @@ class Algorithm(ABC):
     about: ClassVar[str] = ""  # in one line, for a method that shares its file, and so its docstring, with others
     exact: ClassVar[bool] = True
     needs_everyone: ClassVar[bool] = False
-    # A reply may meet a newer server state. True only if replies are differences of things the client itself knows.
+    # A reply may meet a newer server state. True if replies are differences of things the client itself knows, or if
+    # the method says what a late one counts.
     tolerates_staleness: ClassVar[bool] = False
     why_not_stale: ClassVar[str] = "its server combines replies with its own state, which must be the one they answer."
 

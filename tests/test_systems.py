@@ -9,7 +9,7 @@ from fedloom.systems import System, Work
 from fedloom.systems.availability import always, diurnal, markov, observed
 from fedloom.systems.compute import constant, exponential, lognormal, proportional, recorded
 from fedloom.systems.faults import random
-from fedloom.systems.network import instant, links
+from fedloom.systems.network import links
 from tests.federations import FEDERATION, W, bits, last, least_squares
 
 GD = fl.GD(0.1, steps=4)
@@ -293,4 +293,4 @@ def test_delays_belong_to_asynchronous_runs():
 
 
 def test_networks_without_bandwidth_cost_nothing():
-    assert System(network=instant()).over(WORK, 0).start(0, 5.0).arrives == 6.0
+    assert System(network=links()).over(WORK, 0).start(0, 5.0).arrives == 6.0

@@ -32,6 +32,7 @@ class AdaAlter(Round):
     initial_a: float = hyper(nonnegative, "first value of the accumulator", default=1.0)
 
     exact = False
+    why_not_stale = "its clients share one sequence of accumulators, which late replies would put out of order."
 
     @property
     def needs(self) -> frozenset[str]:

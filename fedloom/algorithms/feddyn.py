@@ -39,6 +39,8 @@ def server_update(s: Server, mean: Vector, cohort: Cohort, alpha: float) -> Serv
 class FedDyn(Round):
     alpha: float = hyper(positive, "weight of the dynamic regularizer", default=0.01)
 
+    why_not_stale = "its server subtracts its own model from the replies, which must be the one they started from."
+
     def init(self, w: Vector) -> Server:
         return Server(w, h=jnp.zeros_like(w))
 

@@ -37,6 +37,7 @@ class FedPD(Round):
     skip: float = hyper(probability, "probability that a communication is skipped", default=0.0)
 
     needs_everyone = True
+    why_not_stale = "its new model is the mean of what all clients send, at one moment."
 
     def init(self, w: Vector) -> Server:
         return Server(w)

@@ -26,6 +26,8 @@ class FedSplit(Round):
     eta: float = hyper(positive, "step size of the proximal operators, the paper's s", default=1.0)
     averaging: str = static(choice("all", "active"), "whose z_k the server averages", default="all")
 
+    why_not_stale = "it is FedDR with alpha = 2, and late replies need a smaller alpha: use FedDR."
+
     def init(self, w: Vector) -> Server:
         return Server(w)
 

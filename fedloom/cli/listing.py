@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import fedloom
-from fedloom import cohorts, regularizers, solvers
+from fedloom import cohorts, regularizers, solvers, systems
 from fedloom.algorithms import ALGORITHMS
 from fedloom.columns import columns
 from fedloom.data.catalogue import CATALOGUE
@@ -60,6 +60,11 @@ def _regularizers() -> Iterable[tuple[str, ...]]:
     return ((name, _first_line(kind)) for name, kind in regularizers.REGULARIZERS.items())
 
 
+def _systems() -> Iterable[tuple[str, ...]]:
+    for part, registry in systems.PARTS.items():
+        yield from ((f"--system.{part}", name, _first_line(kind)) for name, kind in registry.items())
+
+
 def _downloads() -> Iterable[tuple[str, ...]]:
     directory = data_directory()
     for name, files in CATALOGUE.items():
@@ -78,6 +83,7 @@ LISTS: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]
     "solvers": (("solver", "about"), _solvers),
     "cohorts": (("cohort", "about"), _cohorts),
     "regularizers": (("regularizer", "about"), _regularizers),
+    "systems": (("part", "model", "about"), _systems),
     "downloads": (("download", "state", "files in the data directory"), _downloads),
 }
 

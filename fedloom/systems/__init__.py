@@ -13,8 +13,8 @@ from fedloom.hyperparameters import Domain, choice, count, frozen, optional, pos
 from fedloom.systems.availability import AVAILABILITIES, Availability, always
 from fedloom.systems.compute import COMPUTE, Compute, constant, speeds_domain, speeds_of
 from fedloom.systems.delays import Delays, JointModel
-from fedloom.systems.faults import FAULTS, Faults, none
-from fedloom.systems.network import NETWORKS, Network, instant
+from fedloom.systems.faults import FAULTS, Faults, random
+from fedloom.systems.network import NETWORKS, Network, links
 
 __all__ = [
     "AVAILABILITIES",
@@ -71,13 +71,13 @@ class System:
         speeds_domain, "how many times the fastest client is faster than the slowest; or a speed for each", default=1.0
     )
     network: Network = static(
-        _kind("a network such as links(up=1e6)", Network, NETWORKS), "how long messages travel", default=instant()
+        _kind("a network such as links(up=1e6)", Network, NETWORKS), "how long messages travel", default=links()
     )
     availability: Availability = static(
         _kind("a model such as diurnal()", Availability, AVAILABILITIES), "when clients are online", default=always()
     )
     faults: Faults = static(
-        _kind("a model such as random(lost=0.1)", Faults, FAULTS), "what goes wrong", default=none()
+        _kind("a model such as random(lost=0.1)", Faults, FAULTS), "what goes wrong", default=random()
     )
     deadline: float | None = static(optional(positive), "seconds after which a synchronous round ends", default=None)
     late: str = static(choice("drop", "partial"), "at the deadline, work that is not finished", default="drop")
@@ -91,13 +91,19 @@ class System:
     @property
     def loses_nobody(self) -> bool:
         """Does every client that is asked reply, and is it counted?"""
-        whole = isinstance(self.availability, always) and isinstance(self.faults, none)
+        whole = isinstance(self.availability, always) and self.faults.never
         return whole and self.deadline is None and self.enough is None
 
     def over(self, work: Work, seed: int) -> "Courses":
         return Courses(self, work, seed)
 
 
+PARTS: dict[str, dict[str, type]] = {
+    "compute": COMPUTE,
+    "network": NETWORKS,
+    "availability": AVAILABILITIES,
+    "faults": FAULTS,
+}
 SYSTEMS: dict[str, type] = {"simulated": System, "delays": Delays}
 
 

@@ -23,21 +23,18 @@ class Fault(NamedTuple):
 class Faults(ABC):
     """Base of all models of faults."""
 
+    @property
+    @abstractmethod
+    def never(self) -> bool:
+        """Does every job lead to a reply?"""
+
     @abstractmethod
     def of_job(self, rng: Rng) -> Fault: ...
 
 
 @frozen
-class none(Faults):
-    """Nothing goes wrong."""
-
-    def of_job(self, rng: Rng) -> Fault:
-        return Fault()
-
-
-@frozen
 class random(Faults):
-    """Every job, whatever happened to others, meets these faults with these probabilities."""
+    """Every job, whatever happened to others, meets these faults with these probabilities; by default none."""
 
     drop: float = static(_share, "the client gives up before it replies", default=0.0)
     crash: float = static(_share, "the client crashes; its work is lost, its memory is not", default=0.0)
@@ -54,6 +51,10 @@ class random(Faults):
         if self.drop + self.crash + self.lost == 1:
             raise ValueError("random: drop, crash and lost add up to 1, so no reply would ever arrive.")
 
+    @property
+    def never(self) -> bool:
+        return self.drop + self.crash + self.lost == 0
+
     def of_job(self, rng: Rng) -> Fault:
         which, when, twice = rng.random(3).tolist()
         if which < self.drop:
@@ -65,4 +66,4 @@ class random(Faults):
         return Fault(duplicate=twice < self.duplicate)
 
 
-FAULTS: dict[str, type[Faults]] = {"none": none, "random": random}
+FAULTS: dict[str, type[Faults]] = {"random": random}

@@ -1,5 +1,6 @@
 """How long messages travel."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
@@ -26,18 +27,9 @@ class Network(ABC):
         """Bind to a population."""
 
 
-@frozen
-class instant(Network):
-    """Messages take no time."""
-
-    def over(self, clients: int, rng: Rng) -> Links:
-        return Links(np.full(clients, np.inf), np.full(clients, np.inf), 0.0)
-
-
 def _bandwidth(value: Any) -> bool:
-    if isinstance(value, list | tuple | np.ndarray):
-        return len(value) > 0 and all(positive.holds(v) for v in value)
-    return positive.holds(value)
+    rates = value if isinstance(value, list | tuple | np.ndarray) else (value,)
+    return len(rates) > 0 and all(positive.holds(v) or v == np.inf for v in rates)
 
 
 _rate = Domain("a positive number of bytes in a second, or one for each client", _bandwidth)
@@ -45,11 +37,11 @@ _rate = Domain("a positive number of bytes in a second, or one for each client",
 
 @frozen
 class links(Network):
-    """Every client has a link of its own, whose bandwidth may vary from client to client."""
+    """Every client has a link of its own, whose bandwidth may differ from others'; by default messages take no time."""
 
-    up: Any = static(_rate, "bytes in a second from a client to the server", default=1e6)
-    down: Any = static(_rate, "bytes in a second from the server to a client", default=5e6)
-    latency: float = static(nonnegative, "seconds that every message takes besides", default=0.05)
+    up: Any = static(_rate, "bytes in a second from a client to the server", default=math.inf)
+    down: Any = static(_rate, "bytes in a second from the server to a client", default=math.inf)
+    latency: float = static(nonnegative, "seconds that every message takes besides", default=0.0)
     sigma: float = static(nonnegative, "spread over clients: standard deviation of log bandwidth", default=0.0)
 
     def over(self, clients: int, rng: Rng) -> Links:
@@ -65,4 +57,4 @@ def _of_each(name: str, rate: Any, clients: int) -> np.ndarray:
     return np.broadcast_to(np.asarray(rate, float), clients)
 
 
-NETWORKS: dict[str, type[Network]] = {"instant": instant, "links": links}
+NETWORKS: dict[str, type[Network]] = {"links": links}
