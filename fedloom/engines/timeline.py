@@ -156,8 +156,8 @@ class Timeline:
     def _next(self, patience: int) -> tuple[int, float, float] | None:
         """The next client of the cohorts that can start, with its weight and work. Cohorts drawn in vain come again."""
         before = self.wave, self.position, self.cohort
-        for _ in range(patience):
-            if not self.idle_clients or not np.any(~self.busy & (self.offline_until <= self.now)):
+        for tried in range(patience if self.idle_clients else 0):
+            if tried > 1 and not np.any(~self.busy & (self.offline_until <= self.now)):
                 break  # nobody, whoever is drawn
             ids = self.cohort.ids[self.position :]
             for i in np.flatnonzero(~self.busy[ids] & (self.offline_until[ids] <= self.now)) + self.position:

@@ -11,7 +11,7 @@ from fedloom.experiments.files import write_whole
 from fedloom.experiments.study import Study
 from fedloom.report import figures, page, tables
 from fedloom.report.clock import clock_text as clock_text
-from fedloom.report.extras import extra_pictures, extras
+from fedloom.report.extras import afterwards, extra_pictures, extras
 from fedloom.report.figures import curves as curves
 from fedloom.report.figures import heat_map as heat_map
 from fedloom.report.figures import heat_map_plotly as heat_map_plotly
@@ -38,7 +38,7 @@ def write(study: Study, directory: str | os.PathLike[str], extra: Iterable[page.
         raise ValueError("The study has no results to report.")
     files: dict[str, Callable[[], bytes]] = {
         REPORT: lambda: page.page(
-            study, [*extras(study), *extra]
+            study, [*extras(study), *extra], afterwards(study)
         ).encode(),  # first: it marks the others as FedLoom's own
         "table.csv": lambda: tables.csv(study).encode(),
         "table.tex": lambda: tables.latex(study).encode(),

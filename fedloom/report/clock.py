@@ -1,6 +1,7 @@
 """What a simulated system did with the time of each method: a table and a histogram of staleness."""
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,20 @@ def clock_text(study: Study) -> str:
     return "\n".join([*parts, "", *FOOTNOTE]) if parts else ""
 
 
+def clock_page(study: Study) -> str:
+    """The table for the report's page."""
+    tasks, parts = by_task(study), []
+    heads = "".join(f"<th>{escape(head)}</th>" for head in HEADS)
+    for task in tasks:
+        if lines := clock_rows(study, task):
+            rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+            parts.append(f"<h3>{escape(task)}</h3>" if len(tasks) > 1 else "")
+            parts.append(
+                f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+            )
+    return "".join(parts) + f'<p class="quiet">{escape(" ".join(FOOTNOTE))}</p>' if parts else ""
+
+
 def histogram(study: Study, looks: Mapping[str, tuple[str, str]]) -> dict[str, Any] | None:
     """Staleness as plain data for Plotly; None if every reply was fresh."""
     traces = []
@@ -103,5 +118,6 @@ def histogram(study: Study, looks: Mapping[str, tuple[str, str]]) -> dict[str, A
             "xaxis": {"title": {"text": "staleness, in server updates"}},
             "yaxis": {"title": {"text": "share of replies"}},
             "barmode": "group",
+            "height": 320,
         },
     }

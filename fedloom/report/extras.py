@@ -11,22 +11,12 @@ from fedloom import reproductions
 from fedloom.experiments.study import Study
 from fedloom.experiments.sweep import heat_map, larger, ranking, selection, sweep_table
 from fedloom.report import figures
-from fedloom.report.clock import clock_text, histogram
+from fedloom.report.clock import clock_page, histogram
 from fedloom.report.page import Extra
 
 
 def extras(study: Study) -> list[Extra]:
     """Sections for the page."""
-    return _own(study) + _clock(study)
-
-
-def _clock(study: Study) -> list[Extra]:
-    if not (words := clock_text(study)):
-        return []
-    return [("On the clock", f"<pre>{escape(words.lstrip())}</pre>", histogram(study, figures.styles(study)))]
-
-
-def _own(study: Study) -> list[Extra]:
     kind = study.about.get("kind")
     if kind == "sweep":
         best = ranking(study)[0]
@@ -37,6 +27,12 @@ def _own(study: Study) -> list[Extra]:
     if kind == "reproduction":
         return [("Beside the paper", f"<pre>{escape(reproductions.text(study))}</pre>", None)]
     return []
+
+
+def afterwards(study: Study) -> list[Extra]:
+    """Sections that come last: what a simulated system did with the time."""
+    found = clock_page(study)
+    return [("On the clock", found, histogram(study, figures.styles(study)))] if found else []
 
 
 def extra_pictures(study: Study) -> dict[str, Callable[[], Figure]]:

@@ -46,9 +46,10 @@ AXIS_NAMES = {"time": "time at a bandwidth", "clock": "simulated time"}
 Extra = tuple[str, str, Mapping[str, Any] | None]
 
 
-def page(study: Study, extra: Iterable[Extra] = ()) -> str:
-    """The page of a study. The fragments in `extra` are put in as they are: escape what comes from users."""
-    extra = list(extra)
+def page(study: Study, extra: Iterable[Extra] = (), after: Iterable[Extra] = ()) -> str:
+    """The page of a study. Fragments before and after its tasks are put in as they are: escape what users wrote."""
+    before = list(extra)
+    extra = [*before, *after]
     tasks = by_task(study)
     looks = styles(study)
     found = tables.rows(study)
@@ -82,8 +83,9 @@ def page(study: Study, extra: Iterable[Extra] = ()) -> str:
 <body>
 <header><h1>{title}</h1><p class="quiet">{_summary(study)}</p></header>
 <main>
-{"".join(added)}
+{"".join(added[: len(before)])}
 {"".join(sections)}
+{"".join(added[len(before) :])}
 <section><h2>Configurations</h2>
 <p class="quiet">A file with one of these is run again by <code>fedloom run FILE</code>.</p>
 {"".join(_configurations(tasks))}</section>
