@@ -22,8 +22,6 @@ class Draw(NamedTuple):
     ids: np.ndarray
     weight: np.ndarray
     work: np.ndarray
-    lost_down: int = 0  # messages to clients that are not in it any more, since their replies did not come in time
-    lost_up: int = 0  # replies that were sent and not counted
 
 
 class CohortRule(ABC):

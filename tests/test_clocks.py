@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 
 import numpy as np
 import pytest
@@ -9,12 +10,12 @@ import pytest
 import fedloom as fl
 from fedloom import cli, report
 from fedloom.experiments.compare import comparison
-from fedloom.experiments.experiment import changed, experiment, from_toml
+from fedloom.experiments.experiment import changed, experiment, from_config, from_toml
 from fedloom.experiments.run import Running, resume, run
 from fedloom.experiments.study import Study
 from fedloom.reproductions import REPRODUCTIONS
 from fedloom.systems import Delays, System
-from fedloom.systems.availability import diurnal, markov
+from fedloom.systems.availability import diurnal, markov, observed
 from fedloom.systems.compute import exponential, lognormal, proportional, recorded
 from fedloom.systems.faults import random
 from fedloom.systems.network import links
@@ -40,6 +41,8 @@ def small(algorithm="feddr", **changes):
         ROUGH,
         System(speeds=(1.0, 2.0, 3.0), compute=lognormal(), availability=diurnal(), deadline=3.0, late="partial"),
         System(enough=2, network=links(up=(1.0, 2.0), down=3.0), compute=recorded("times.csv")),
+        System(availability=observed({0: [(0, 1), (2.5, 3)], 2: []}, repeat=4.0), compute=recorded([[1.0], [2, 3.0]])),
+        System(speeds=np.array([1.0, 2.0]), network=links(up=[1.0, 2.0])),
         Delays(3, users=(1.0, 2.0), delays=((1.0, 0.0, 0.0, 1.0), (1.0, 1.0, 1.0, 1.0))),
     ],
     ids=lambda s: repr(s)[:40],
@@ -62,7 +65,26 @@ def test_fields_of_a_system_are_changed_by_name():
     assert e.system.compute == exponential(of=fl.systems.compute.constant(3.0))
     assert changed(e, {"system.speeds": 2.0}).system.compute == e.system.compute
     assert changed(e, {"system": "none"}).system is None
+    assert changed(e, {"system": {"speeds": 2.0}}).system.compute == e.system.compute
     assert changed(e, {"system": "delays", "system.tau": 2, "engine": "events"}).system == Delays(2)
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["a full file", "a short file"])
+def test_a_file_need_not_name_the_simulated_system(full):
+    plain = tomllib.loads(small().to_toml()) if full else {"task": "quadratics", "algorithm": "feddr"}
+    assert from_config(plain | {"system": {"speeds": 2.0}}).system == System(speeds=2.0)
+    assert from_config(plain | {"system": {"faults": {"name": "random", "lost": 0.1}}}).system.faults.lost == 0.1
+    assert from_config(plain | {"system": "none"}).system is None
+
+
+def test_costs_of_a_client_do_not_depend_on_who_waits():
+    """Models and time at a bandwidth: as many replies of equally many clients, synchronous and not, cost the same."""
+    waits = run(small(rounds=4, cohort="everyone"))
+    clients = waits.about["clients"]
+    does_not = run(small(rounds=4 * clients, evaluate_every=clients, cohort="everyone", engine="events"))
+    assert waits.column("models").tolist() == [0, 2, 4]
+    assert does_not.column("models")[-1] == pytest.approx(4, rel=0.3)  # those who are under way have got a message
+    assert does_not.column("bytes of a client")[-1] == pytest.approx(waits.column("bytes of a client")[-1], rel=0.3)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +97,12 @@ def test_fields_of_a_system_are_changed_by_name():
         ({"system.speed": 2.0}, "speeds"),
         ({"system.faults.loss": 0.1}, "has no field 'loss'"),
         ({"system": 3}, "system must be"),
+        ({"system.compute": {"name": "recorded", "trace": [1.0, 2.0]}}, "client 0 must have a list of seconds"),
+        (
+            {"system.availability": {"name": "observed", "trace": {"0": ["ab"]}}},
+            "a row of client 0 must be from and to",
+        ),
+        ({"system.availability": {"name": "observed", "trace": ""}}, "trace must be"),
     ],
 )
 def test_mistakes_are_answered_with_a_sentence(changes, words):
@@ -195,6 +223,9 @@ def test_the_command_shows_the_clock(capsys, tmp_path, monkeypatch):
     assert "quadratics, on the simulated clock" in out
     assert cli.main(["list", "systems"]) == 0
     assert "--system.availability  markov" in capsys.readouterr().out
+    alone = ["--system.availability", "observed", "--system.availability.trace", "[[[0, 2]]]"]
+    assert cli.main(["run", "quadratics", "--algorithm", "feddr", "--engine", "events", *alone, "--quiet"]) == 2
+    assert "nobody else can start" in capsys.readouterr().err
 
 
 def test_figure_6_of_feddr_is_an_experiment_on_a_clock():

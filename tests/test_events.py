@@ -9,11 +9,13 @@ import pytest
 
 import fedloom as fl
 from fedloom import cohorts, regularizers
+from fedloom.engines import table
 from fedloom.engines.events import Asynchronous
+from fedloom.engines.plan import Plan
 from fedloom.engines.prepare import prepare
 from fedloom.systems import Delays, System
 from fedloom.systems.availability import diurnal, markov
-from fedloom.systems.compute import constant, exponential, lognormal, proportional
+from fedloom.systems.compute import constant, exponential, lognormal, proportional, recorded
 from fedloom.systems.faults import random
 from fedloom.systems.network import links
 from fedloom.testing import imbalance
@@ -30,22 +32,14 @@ UNRELIABLE = System(
     network=links(up=200.0, down=500.0, latency=0.01, sigma=0.5),
     faults=random(drop=0.05, crash=0.05, restart=2.0, lost=0.1, duplicate=0.2),
 )
-TOLERANT = [
-    (fl.FedAvg(lr=0.8), SGD),
-    (fl.FedProx(mu=0.2), SGD),
-    (fl.Scaffold(), SGD),
-    (fl.FedDR(eta=0.7, alpha=0.9), SGD),
-    (fl.FedAdam(lr=0.1), SGD),
-    (fl.FedAsync(alpha=0.4), SGD),
-    (fl.FedBuff(), SGD),
-]
+TOLERANT = [fl.FedAvg(lr=0.8), fl.Scaffold(), fl.FedDR(eta=0.7, alpha=0.9), fl.FedAsync(alpha=0.4), fl.FedBuff()]
 
 
-@pytest.mark.parametrize(("algorithm", "solver"), TOLERANT, ids=lambda v: type(v).__name__)
 @pytest.mark.parametrize("cohort", [cohorts.everyone(), cohorts.uniform(3)], ids=["everyone", "uniform"])
-def test_equal_speeds_and_a_buffer_of_the_cohort_are_synchronous_rounds(algorithm, solver, cohort):
+@pytest.mark.parametrize("algorithm", TOLERANT, ids=lambda v: type(v).__name__)
+def test_equal_speeds_and_a_buffer_of_the_cohort_are_synchronous_rounds(algorithm, cohort):
     buffer = cohort.lanes(RAGGED.clients)
-    args = algorithm, RAGGED, solver, W, 6
+    args = algorithm, RAGGED, SGD, W, 6
     for a, b in zip(fl.simulate(*args, cohort=cohort), fl.events(*args, cohort=cohort, buffer=buffer), strict=True):
         np.testing.assert_allclose(a.w, b.w, rtol=1e-12, atol=1e-12)
         assert list(a.clients) == list(b.clients)
@@ -75,8 +69,13 @@ def test_one_client_at_a_time_is_feddr_with_cohorts_of_one():
 
 
 def drawn(model, seed, updates):
-    """(i_k, d) of every update."""
-    return [model.draw(np.random.default_rng([seed, zlib.crc32(b"delays"), k]), k) for k in range(updates)]
+    """(i_k, d) of every update. A user's own part is never delayed: its model is at least as new as its last update."""
+    pairs, last = [], {}
+    for k in range(updates):
+        i, d = model.draw(np.random.default_rng([seed, zlib.crc32(b"delays"), k]), k)
+        pairs.append((i, min(d, k - last.get(i, -1) - 1)))
+        last[i] = k
+    return pairs
 
 
 def oracle():
@@ -122,14 +121,14 @@ def test_fedasync_and_fedbuff_weigh_late_replies_as_their_papers_do():
             v = numpy_version.gd(fed, i, old, lr, steps, lambda v, old=old: 0.2 * (v - old))
             a = 0.3 * s(d)
             models.append((1 - a) * models[-1] + a * v)
-            np.testing.assert_allclose(record.w, models[-1], rtol=1e-12)
+            np.testing.assert_allclose(record.w, models[-1], rtol=1e-12, atol=1e-12)
     models = [np.asarray(W)]
     for (i, d), record in zip(
         pairs, fl.events(fl.FedBuff(0.5, 0.7), FEDERATION, GD, W, updates, **options), strict=True
     ):
         old = models[-1 - d]
         models.append(models[-1] + 0.5 * (1 + d) ** -0.7 * (numpy_version.gd(fed, i, old, lr, steps) - old))
-        np.testing.assert_allclose(record.w, models[-1], rtol=1e-12)
+        np.testing.assert_allclose(record.w, models[-1], rtol=1e-12, atol=1e-12)
 
 
 def equal_weights(clients=12):
@@ -165,10 +164,10 @@ def test_asyncfeddr_reaches_the_optimum_with_the_step_sizes_of_its_theorem(lam):
     np.testing.assert_allclose(end.w, best, rtol=0, atol=1e-10)
 
 
-def together_and_not(algorithm, federation, solver, w, rounds, system, buffer=1, cohort=None, lanes=3):
-    run = prepare(algorithm, federation, solver, w, rounds, cohort, 4, "raise", None, system)
-    for together in (True, False):
-        yield list(Asynchronous(run, buffer, lanes, together).records(1))
+def together_and_not(algorithm, federation, solver, w, rounds, system, lanes):
+    run = prepare(algorithm, federation, solver, w, rounds, None, 4, "raise", None, system, 1)
+    for width, together in ((lanes, True), (lanes, False), (1, False)):
+        yield [r.keep() for r in Asynchronous(run, 1, width, together).records(1)]
 
 
 def logistic(dtype=jnp.float64):
@@ -187,19 +186,21 @@ def logistic(dtype=jnp.float64):
     return fl.examples(data, sizes, loss), jnp.asarray(rng.normal(size=48), dtype)
 
 
-@pytest.mark.parametrize("lanes", [1, 3, 8])
+@pytest.mark.parametrize("lanes", [3, 8])
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32], ids=["float64", "float32"])
 def test_jobs_computed_together_give_the_same_bits_as_one_at_a_time(lanes, dtype):
     f, w = logistic(dtype)
     system = System(compute=exponential(), speeds=2.0)
-    batched, single = together_and_not(fl.Scaffold(), f, fl.SGD(0.1, batch_size=4), w, 40, system, lanes=lanes)
+    batched, single, narrow = together_and_not(fl.Scaffold(), f, fl.SGD(0.1, batch_size=4), w, 40, system, lanes)
     for a, b in zip(batched, single, strict=True):
         assert bits(a.w) == bits(b.w)
-    assert {k: bits(m) for k, m in batched[-1].clients.items()} == {k: bits(m) for k, m in single[-1].clients.items()}
+        assert {k: bits(m) for k, m in a.clients.items()} == {k: bits(m) for k, m in b.clients.items()}
+    # Another number of lanes is another program: it may round differently, as another plan of synchronous rounds may.
+    np.testing.assert_allclose(batched[-1].w, narrow[-1].w, rtol=0, atol=1e-12 if dtype == jnp.float64 else 1e-4)
 
 
 def test_batches_are_larger_than_one():
-    run = prepare(fl.FedAvg(), FEDERATION, GD, W, 10, None, 0, "raise", None, System(compute=exponential()))
+    run = prepare(fl.FedAvg(), FEDERATION, GD, W, 10, None, 0, "raise", None, System(compute=exponential()), 1)
     engine = Asynchronous(run, 1, 3)
     sizes = [len(engine._schedule(stage)[1]) for stage, _ in zip(engine.stages, range(200), strict=False)]
     assert sizes[0] == 7  # all start at once
@@ -222,7 +223,7 @@ def test_laws_hold_after_every_update_whatever_goes_wrong(method, seed):
     buffer = int(rng.integers(1, 4))
     cohort = [cohorts.everyone(), cohorts.uniform(4)][seed % 2]
     algorithm = fl.FedDR(0.5, 0.9) if method == "feddr" else fl.Scaffold()
-    run = prepare(algorithm, FEDERATION, GD, W, 80, cohort, seed, "raise", None, system)
+    run = prepare(algorithm, FEDERATION, GD, W, 80, cohort, seed, "raise", None, system, buffer)
     engine = Asynchronous(run, buffer, 2)
     stages = []
     engine.stages = (stages.append(s) or s for s in engine.stages)  # look on
@@ -305,10 +306,11 @@ def test_a_client_that_explodes_is_named_or_left_out():
     f = fl.examples((np.ones((8, 4)), np.array([0.0, 0, 0, 0, 0, 200, 0, 0])), (2,) * 4, loss)
     with pytest.raises(fl.NonFiniteUpdate, match="Client 2"):
         last(fl.events, fl.FedDR(), f, GD, W, 8)
-    r = last(fl.events, fl.FedDR(), f, GD, W, 8, on_nonfinite="drop")
-    assert {k for _, k, _ in [d for rec in [r] for d in rec.dropped]} <= {2}
+    r = last(fl.events, fl.FedDR(), f, GD, W, 8, chunk=8, on_nonfinite="drop")
+    assert [(k, name) for _, k, name in r.dropped] == [(2, "train")] * 2
     assert np.all(np.isfinite(r.w))
     assert 2 not in r.clients
+    assert imbalance(r, fl.FedDR(), f, W) < 1e-12
 
 
 REFUSED = [
@@ -324,6 +326,45 @@ def test_methods_that_do_not_tolerate_staleness_are_refused(algorithm, words):
         fl.events(algorithm, FEDERATION, GD, W, 5)
 
 
+OTHER = {
+    "a synchronous record": lambda args: last(fl.simulate, *args, 5),
+    "another buffer": lambda args: last(fl.events, *args, 5, buffer=2),
+    "another system": lambda args: last(fl.events, *args, 5, system=System(speeds=2.0)),
+}
+
+
+@pytest.mark.parametrize("which", OTHER)
+def test_records_of_other_runs_cannot_be_resumed(which):
+    args = fl.FedDR(), FEDERATION, GD, W
+    with pytest.raises(ValueError, match="run was of another kind"):
+        fl.events(*args, 10, resume=OTHER[which](args))
+    with pytest.raises(ValueError, match="run was of another kind"):
+        fl.simulate(*args, 10, resume=last(fl.events, *args, 5))
+
+
+def test_a_trace_that_has_changed_is_noticed(tmp_path):
+    file = tmp_path / "times.csv"
+    args = fl.FedDR(), FEDERATION, GD, W
+    for engine in (fl.events, fl.simulate):
+        file.write_text("client,seconds\n" + "".join(f"{k},{k + 1}\n" for k in range(7)))
+        system = System(compute=recorded(str(file)))
+        half = last(engine, *args, 5, system=system)
+        file.write_text(file.read_text().replace("6,7", "6,9").replace("0,1\n", "0,1.5\n"))
+        with pytest.raises(ValueError, match="has a trace changed since"):
+            list(engine(*args, 10, system=system, resume=half))
+
+
+def test_memories_on_disk_give_the_same_bits(monkeypatch):
+    args = fl.FedDR(), FEDERATION, GD, W, 20
+    more = {"cohort": cohorts.uniform(3), "system": UNRELIABLE, "chunk": 4}
+    here = last(fl.events, *args, **more)
+    monkeypatch.setattr(table, "ON_DEVICE", 0.0)
+    there = last(fl.events, *args, **more)
+    assert isinstance(there.clients.table, table.DiskTable)
+    assert bits(here.w) == bits(there.w)
+    assert {k: bits(m) for k, m in here.clients.items()} == {k: bits(m) for k, m in there.clients.items()}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -337,6 +378,9 @@ def test_methods_that_do_not_tolerate_staleness_are_refused(algorithm, words):
         ({"system": Delays(2, users=(1.0, 1.0))}, "users has 2 entries"),
         ({"system": Delays(2, delays=(1.0, 1.0))}, "must have 3 numbers"),
         ({"chunk": 0}, "chunk must be"),
+        ({"system": Delays(1), "cohort": cohorts.uniform(2)}, "says who takes part in rounds"),
+        ({"cohort": cohorts.scheduled([[0, 1]] * 9)}, "says who takes part in rounds"),
+        ({"plan": Plan(2, 2)}, "asynchronous runs use one device"),
     ],
 )
 def test_bad_arguments_are_refused_at_once(options, words):
@@ -348,11 +392,11 @@ def test_nobody_online_is_an_error_and_not_an_endless_loop():
     from fedloom.systems.availability import observed
 
     system = System(availability=observed({0: [(0.0, 3.5)]}))
-    with pytest.raises(RuntimeError, match="nobody whom the cohort rule names is online any more"):
+    with pytest.raises(ValueError, match="nobody else can start"):
         last(fl.events, fl.FedDR(), FEDERATION, GD, W, 10, system=system)
 
 
 def test_jobs_that_never_end_in_time_are_an_error():
     system = System(compute=constant(10.0), availability=markov(0.01, 0.01))
-    with pytest.raises(RuntimeError, match="Not one of the last"):
+    with pytest.raises(ValueError, match="Not one of the last"):
         last(fl.events, fl.FedDR(), FEDERATION, GD, W, 10, system=system)

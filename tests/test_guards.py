@@ -63,7 +63,7 @@ def lowered(algorithm, federation, solver, w, cohort, plan, chunk=1):
     """The program of a run's first call."""
     run = prepare(algorithm, federation, solver, w, chunk, cohort, 0, "raise", None)
     packing = Packing(run, plan)
-    t, draws, schedules = next(calls(run, packing, chunk, chunk))
+    t, draws, schedules, *_ = next(calls(run, packing, chunk, chunk))
     rows = Table(algorithm.init_client(w), federation.clients).rows
     trips = filled_trips(run, draws, lambda ids: ids, chunk)
     federation = jax.tree.map(jnp.asarray, federation)

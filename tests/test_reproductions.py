@@ -25,7 +25,7 @@ SETS = {"Synthetic-IID": "iid", "Synthetic(0, 0)": "0-0", "Synthetic(0.5, 0.5)":
 
 def test_what_runs_without_a_download():
     figures = ["feddane-figure1", "feddane-figure2", "feddane-figure3", "feddr-figure2", "feddr-figure3"]
-    assert [*figures, "feddyn-table6", "speedup-n", "speedup-K"] == EMBEDDED
+    assert ["fedprox-stragglers", *figures, "feddyn-table6", "speedup-n", "speedup-K"] == EMBEDDED
 
 
 @pytest.mark.parametrize("name", EMBEDDED)

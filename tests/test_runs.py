@@ -198,13 +198,13 @@ def test_a_checkpoint_of_another_experiment(tmp_path):
 
 
 def test_a_checkpoint_of_another_version(tmp_path, monkeypatch):
-    directory = stopped(tmp_path / "a")
+    directory, checkpoint_format = stopped(tmp_path / "a"), checkpoint.FORMAT
     with monkeypatch.context() as patch:
         patch.setattr(fl, "__version__", "99.0")
         refused(directory, r"was written with fedloom 0.1.0 \(here 99.0\)")
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "FORMAT", 3)
-        refused(directory, r"has format 2, this version of FedLoom reads 3")
+        patch.setattr(checkpoint, "FORMAT", 99)
+        refused(directory, rf"has format {checkpoint_format}, this version of FedLoom reads 99")
     assert resume(directory).finished
 
 

@@ -69,7 +69,7 @@ def test_messages_take_latency_and_bytes_over_bandwidth():
 def online(availability, clients=50, until=4000.0):
     """The share of client-seconds online, found by looking at moments."""
     rng = np.random.default_rng(1)
-    window = availability.over(clients, lambda k: np.random.default_rng([7, k]))
+    window = availability.over(clients, lambda k: np.random.default_rng([7, k + 1]))
     moments = np.sort(rng.uniform(0, until, 400))
     return np.mean([[w[0] <= t < w[1] for t in moments for w in [window(k, t)]] for k in range(clients)])
 
@@ -83,11 +83,16 @@ def test_shares_of_time_online():
 
 @pytest.mark.parametrize(
     "availability",
-    [diurnal(10.0, 0.4, 1.0), markov(3.0, 2.0), observed({0: [(1.0, 2.0), (5.0, 9.0)]}, repeat=10.0)],
+    [
+        diurnal(10.0, 0.4, 1.0),
+        markov(3.0, 2.0),
+        observed({0: [(1.0, 2.0), (5.0, 9.0)]}, repeat=10.0),
+        observed({0: [(0.0, 0.3)]}, repeat=1.0),
+    ],
     ids=lambda a: type(a).__name__,
 )
 def test_a_window_is_the_first_that_ends_after_the_moment(availability):
-    window = availability.over(1, lambda k: np.random.default_rng(k))
+    window = availability.over(1, lambda k: np.random.default_rng(k + 1))
     t, found = 0.0, []
     for _ in range(20):
         start, end = window(0, t)
@@ -142,6 +147,9 @@ def test_who_goes_offline_breaks_off():
         (lambda: random(drop=0.5, lost=0.4, crash=0.2), "must not exceed 1"),
         (lambda: random(lost=1.0), "no reply would ever arrive"),
         (lambda: System(deadline=0.0), "deadline must be"),
+        (lambda: observed({0: [(None, 3)]}), "a row of client 0"),
+        (lambda: observed({0: 5.0}), "client 0 must have a list"),
+        (lambda: recorded(None), "trace must be"),
         (lambda: System(late="wait"), "late must be"),
         (lambda: System(enough=0), "enough must be"),
     ],
@@ -172,6 +180,12 @@ def test_bad_values_are_refused_with_a_sentence(make, words):
 def test_systems_that_do_not_fit_are_refused_before_the_run(engine, system, words):
     with pytest.raises(ValueError, match=words):
         engine(fl.FedAvg(), FEDERATION, GD, W, 5, system=system)
+
+
+def test_times_that_are_not_finite_are_refused():
+    system = System(compute=lognormal(of=constant(1e308), sigma=30.0))
+    with pytest.raises(ValueError, match="choose times that are finite"), np.errstate(over="ignore"):
+        last(fl.events, fl.FedDR(), FEDERATION, GD, W, 30, system=system)
 
 
 def test_columns_of_a_trace_are_named(tmp_path):
@@ -231,6 +245,18 @@ def test_over_selection_counts_the_first_replies():
     np.testing.assert_allclose(first.w, fastest.w, rtol=1e-13)
     assert first.clock.seconds == pytest.approx(2 * 42 / 5)
     assert first.clock.late == 8
+    ties = last(fl.simulate, fl.FedAvg(), FEDERATION, GD, W, 2, system=System(enough=3))
+    assert (ties.clock.replies, ties.cohort[0].tolist()) == (6, [0, 1, 2])
+
+
+def test_what_would_happen_after_a_round_does_not_happen():
+    """Of jobs of ten seconds, every second one crashes, but nearly all of them after the round is over."""
+    system = System(compute=constant(10.0), faults=random(crash=0.5, restart=1e6), deadline=1.0, late="partial")
+    record = last(fl.simulate, fl.FedProx(), FEDERATION, GD, W, 10, system=system)
+    assert record.clock.crashed < 15
+    assert record.clock.crashed + record.clock.replies + record.clock.late == record.clock.jobs
+    assert record.clock.late == 0
+    assert record.clock.seconds == pytest.approx(10)
 
 
 UNRELIABLE = System(
@@ -266,7 +292,12 @@ def test_a_round_in_which_nobody_replies_changes_nothing():
         record = last(engine, fl.FedDR(), FEDERATION, GD, W, 2, system=system)
         np.testing.assert_array_equal(record.w, W)
         assert len(record.clients) == 0
-        assert record.clock.late == 14
+        assert (record.clock.late, record.clock.jobs) == (14, 14)
+        assert (record.counters.messages, record.counters.bytes_up, record.counters.gradients) == (14, 0, 0)
+    two = last(fl.simulate, fl.FedDANE(), FEDERATION, GD, W, 2, system=system)
+    assert two.clock.jobs == 14  # there is no second exchange without anybody in the first
+    with pytest.raises(ValueError, match="Nobody has replied in 1000 rounds"):
+        last(fl.simulate, fl.FedDR(), FEDERATION, GD, W, 2000, system=system, chunk=2000)
 
 
 def test_the_server_waits_until_somebody_is_online():
@@ -274,7 +305,7 @@ def test_the_server_waits_until_somebody_is_online():
     record = last(fl.simulate, fl.FedAvg(), FEDERATION, GD, W, 1, system=system)
     assert record.cohort[0].tolist() == [0]
     assert record.clock.seconds == pytest.approx(101)
-    with pytest.raises(RuntimeError, match="ever online again"):
+    with pytest.raises(ValueError, match="ever online again"):
         last(fl.simulate, fl.FedAvg(), FEDERATION, GD, W, 200, system=system)
 
 

@@ -2,6 +2,11 @@
 
 from typing import NamedTuple
 
+
+class Stalled(ValueError):
+    """A simulated system in which a run cannot go on; the message says why."""
+
+
 FATES = ("dropped", "crashed", "lost", "interrupted", "late")
 
 

@@ -16,17 +16,18 @@ import numpy as np
 
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
-from fedloom.cohorts import CohortRule
+from fedloom.cohorts import CohortRule, everyone, scheduled
+from fedloom.engines.clock import Stalled
 from fedloom.engines.halves import in_steps
 from fedloom.engines.lanes import NOWHERE
 from fedloom.engines.measure import LARGE, step_operations
 from fedloom.engines.plan import Packing, Plan, check_plan
 from fedloom.engines.prepare import prepare
 from fedloom.engines.program import message_sizes
-from fedloom.engines.run import Counters, Record, Run, not_finite, server_not_finite
+from fedloom.engines.run import Counters, Record, Run, nbytes, not_finite, server_not_finite
 from fedloom.engines.simulate import check_chunk
 from fedloom.engines.stages import Applied, Jobs, Steps, nothing_in_flight, run_stages
-from fedloom.engines.table import Memories, Table, table_for
+from fedloom.engines.table import ON_DEVICE, Memories, Table, device_memory, table_for
 from fedloom.engines.timeline import Flight, Sampled, Stage, Timeline
 from fedloom.systems import Delays, System, Work
 
@@ -64,12 +65,21 @@ def events(
         Records, whose `clock` has the simulated seconds, the staleness of replies, idle time and lost work.
     """
     system = System() if system is None else system
-    run = prepare(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume, system)
+    run = prepare(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume, system, buffer)
     check_asynchronous(run, buffer)
+    if isinstance(cohort, scheduled) or (isinstance(system, Delays) and not isinstance(cohort, everyone | None)):
+        raise ValueError(
+            f"cohort: {cohort!r:.60} says who takes part in rounds, which this run does not have; use everyone(), or "
+            "give the clients' times online as a system's availability."
+        )
     check_chunk(chunk)
     assert run.start.origin is not None
     plan = plan or run.start.origin.plan or side_by_side(run, buffer)
     check_plan(plan)
+    if plan.devices > 1:
+        raise ValueError(
+            f"plan: asynchronous runs use one device, not {plan.devices}; leave the number of devices out."
+        )
     origin = run.start.origin._replace(plan=plan)
     return Asynchronous(run._replace(start=run.start._replace(origin=origin)), buffer, plan.lanes).records(chunk)
 
@@ -104,7 +114,8 @@ def side_by_side(run: Run, buffer: int) -> Plan:
     """As many jobs as are likely to be waiting, unless one keeps a core busy alone."""
     if in_steps(run.solver) and step_operations(run) >= LARGE:
         return Plan(1)
-    return Plan(int(min(max(np.ceil(np.sqrt(run.lanes)), buffer), run.lanes, MOST)))
+    seats = run.system.tau + 1 if isinstance(run.system, Delays) else run.lanes
+    return Plan(int(min(max(np.ceil(np.sqrt(seats)), buffer), seats, MOST)))
 
 
 class Asynchronous:
@@ -117,13 +128,14 @@ class Asynchronous:
         self.timeline: Timeline | Sampled
         if isinstance(run.system, Delays):
             self.timeline = Sampled(run.system.over(run.federation.clients), run.p, run.seed)
-            self.seats, self.together = run.system.tau + 1, False
+            self.seats = run.system.tau + 1
         else:
             work = Work(self.down, self.up, np.maximum(Packing(run, Plan(1)).steps_of_all(), 1))
             courses = (run.system or System()).over(work, run.seed)
             self.timeline = Timeline(courses, lambda wave: run.cohorts(wave)[0], run.lanes, buffer)
         self.stages = iter(self.timeline)
-        self.pending: list[Flight] = []  # jobs that have started and will reply, but are not computed yet
+        self.pending: dict[int, Flight] = {}  # jobs that have started and will reply, but are not computed yet
+        self.uses: dict[int, int] = {}  # version -> how many of these have its message
         self.free_messages = list(range(self.seats + 1))[::-1]
         self.message_of: dict[int, int] = {}  # version -> where its message is kept
 
@@ -134,14 +146,24 @@ class Asynchronous:
         at_once = int(min(chunk, table.rounds_at_once(self.buffer + 1)))
         memory = jax.tree.map(jnp.asarray, run.algorithm.init_client(run.w))
         room = self.seats + 1, self.seats + self.buffer
+        self._check_room(nbytes(memory))
         flying = nothing_in_flight(run.algorithm, run.solver, federation, record.server, memory, *room)
         if record.flying is not None:
             flying = jax.tree.unflatten(jax.tree.structure(flying), jax.tree.leaves(record.flying))
         for _ in range(record.round):  # the same events again, without computing
             self._schedule(next(self.stages))
+        if record.round:
+            run.check_clock(self.timeline.clock())
+        failed: Stalled | None = None
         while record.round < run.rounds:
-            t = record.round
-            stages = [next(self.stages) for _ in range(min(at_once, chunk - t % chunk, run.rounds - t))]
+            t, stages = record.round, []
+            try:
+                for _ in range(min(at_once, chunk - t % chunk, run.rounds - t)):
+                    stages.append(next(self.stages))
+            except Stalled as error:  # first the record that is due
+                failed = error
+            if not stages and failed is not None:
+                raise failed
             jobs, steps = self._arrays(stages, t, at_once)
             table.round = None
             rows = table.lend(np.concatenate([jobs.ids, steps.rows.ravel()]), len(jobs.ids) + steps.rows.size)
@@ -164,9 +186,20 @@ class Asynchronous:
             table.take_back(rows)
             record = self._after(record, server, table, stages, jax.device_get(applied))._replace(flying=flying)
             table.round = record.round
-            if record.round % chunk == 0 or record.round == run.rounds:
+            if record.round % chunk == 0 or record.round == run.rounds or failed is not None:
                 yield record
                 record = record._replace(residual=None, unsolved=0, dropped=())
+            if failed is not None:
+                raise failed
+
+    def _check_room(self, memory: int) -> None:
+        """What is in flight must fit into the memory."""
+        needed = self.seats * (self.down + self.up + memory)
+        if needed > ON_DEVICE * device_memory(1):
+            raise ValueError(
+                f"cohort: {self.seats} clients at work at once need {needed / 1e9:.3g} GB for messages and results; "
+                "use a cohort of fewer clients, such as uniform(100)."
+            )
 
     def _table(self) -> Table:
         clients = self.run.start.clients
@@ -178,21 +211,24 @@ class Asynchronous:
 
     def _schedule(self, stage: Stage) -> tuple[int, list[tuple[Flight, int]]]:
         """Where to keep the message of this stage, and the jobs to compute before it ends, with their messages."""
-        starts = [f for f in stage.starts if not f.course.fate]
         message = NOWHERE
-        if starts:
-            message = self.message_of[starts[0].version] = self.free_messages.pop()
-            self.pending += starts
-        needed = {f.number for f in stage.counted}
-        due = [f for f in self.pending if f.number in needed]
+        for f in stage.starts:
+            if f.course.fate:
+                continue  # nobody will see its result
+            if f.version not in self.message_of:
+                message = self.message_of[f.version] = self.free_messages.pop()
+            self.uses[f.version] = self.uses.get(f.version, 0) + 1
+            self.pending[f.number] = f
+        due = [f for f in stage.counted if f.number in self.pending]
         if due and self.together:
-            due = self.pending
-        if due:
-            numbers = {f.number for f in due}
-            self.pending = [f for f in self.pending if f.number not in numbers]
+            due = list(self.pending.values())
         batch = [(f, self.message_of[f.version]) for f in due]
-        for version in {f.version for f in due} - {f.version for f in self.pending}:
-            self.free_messages.append(self.message_of.pop(version))
+        for f in due:
+            del self.pending[f.number]
+            self.uses[f.version] -= 1
+            if not self.uses[f.version]:
+                del self.uses[f.version]
+                self.free_messages.append(self.message_of.pop(f.version))
         return message, batch
 
     def _arrays(self, stages: list[Stage], t: int, at_once: int) -> tuple[Jobs, Steps]:

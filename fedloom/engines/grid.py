@@ -136,7 +136,7 @@ def _records(
     points = [run.start] * len(pairs)
     diverged: list[Diverged | None] = [None] * len(pairs)
     packing = Packing(run, side_by_side(run, Packing(run, Plan(1))))
-    for t, draws, schedules, _ in calls(run, packing, chunk, chunk):
+    for t, draws, schedules, _, _ in calls(run, packing, chunk, chunk):
         trips = filled_trips(run, draws, lambda ids: ids, chunk)  # every client has its own row
         servers, rows, outcomes = _run_points(
             algorithms, solvers, federation, servers, rows, trips, schedules, run.key, t, len(draws), devices=devices

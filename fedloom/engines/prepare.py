@@ -26,8 +26,9 @@ def prepare(
     on_nonfinite: str,
     resume: Record | None,
     system: System | Delays | None = None,
+    buffer: int | None = None,
 ) -> Run:
-    """Check everything that can be checked before the expensive work."""
+    """Check everything that can be checked before the expensive work. A buffer is that of an asynchronous run."""
     cohort = everyone() if cohort is None else cohort
     for name, value, kind, example in (
         ("algorithm", algorithm, Algorithm, 'FedAvg() or make("fedavg")'),
@@ -74,10 +75,12 @@ def prepare(
         for name, shape in misplaced_arrays(value).items():
             raise ValueError(f"{type(value).__name__}: {name} must be one number, got an array of shape {shape}.")
     draw = cohort.over(p)
-    if rounds:
+    if rounds and buffer is None:
         draw(np.random.default_rng([seed, rounds - 1, 0]), rounds - 1)  # a trace may be too short
     w = _checked_model(w, federation)
-    origin = Origin(who, int(seed), w)
+    synchronous = "" if system is None else f"synchronous rounds with {system!r}"
+    engine = synchronous if buffer is None else f"asynchronous, buffer={buffer}, with {system!r}"
+    origin = Origin(who, int(seed), w, engine=engine)
     server = jax.tree.map(lambda x: jnp.array(x, jnp.asarray(x).dtype), algorithm.init(w))
     start = Record(0, server, {}, origin=origin) if resume is None else _checked_resume(resume, server, origin, rounds)
     key, drop = jax.random.key(int(seed)), on_nonfinite == "drop"
@@ -112,6 +115,9 @@ def _checked_resume(resume: Record, server: Any, origin: Origin, rounds: int) ->
         raise ValueError(f"resume: the record is of {old.algorithm}, or of a model of another size or type.")
     if old.seed != origin.seed:
         raise ValueError(f"resume: the record's run has seed {old.seed}, this one {origin.seed}.")
+    if resume.origin is not None and old.engine != origin.engine:
+        there, here = (o.engine or "synchronous rounds without a system" for o in (old, origin))
+        raise ValueError(f"resume: the record's run was of another kind: {there}; this one is: {here}.")
     if not bool(jnp.array_equal(old.w, origin.w)):
         raise ValueError("resume: w must be the initial model of the record's run, not the model where it stopped.")
     if resume.round > rounds:

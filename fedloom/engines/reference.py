@@ -63,7 +63,9 @@ def _records(run: Run) -> Iterator[Record]:
 
 def _round(run: Run, t: int, record: Record) -> Record:
     server, clients, totals = record.server, dict(record.clients), record.counters
+    before = run.lost
     draws = run.cohorts(t)
+    lost = run.lost - before
     worst, unsolved, dropped, going = -jnp.inf, 0, [], True
     for e, exchange in enumerate(run.algorithm.exchanges):
         key = exchange_key(run.key, t, e)
@@ -91,10 +93,9 @@ def _round(run: Run, t: int, record: Record) -> Record:
             if not all_finite(server):
                 raise server_not_finite(t, exchange.name)
             clients.update({k: states[k] for k in states if weight[k] > 0})  # committed if and only if the reply counts
-        m = len(draws[e].ids)
-        totals = totals.after_exchanges(1, m, down, up, gradients).after_lost(
-            draws[e], nbytes(message), up // max(m, 1)
-        )
+        totals = totals.after_exchanges(1, len(draws[e].ids), down, up, gradients)
+    if lost.any():
+        totals = totals.after_lost(lost, message_sizes(run))
     return Record(
         round=t + 1,
         server=server,

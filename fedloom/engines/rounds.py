@@ -6,8 +6,10 @@ import numpy as np
 
 from fedloom.algorithm import Exchange
 from fedloom.cohorts import Draw
-from fedloom.engines.clock import Clock
+from fedloom.engines.clock import FATES, Clock, Stalled
 from fedloom.systems import Course, System, Work
+
+PATIENCE = 1000  # rounds without any reply
 
 
 class Rounds:
@@ -28,6 +30,10 @@ class Rounds:
         self.clock, self.next = Clock(), 0
         self.courses = self.system.over(self.works[0], self.seed)
         self.busy_until: dict[int, float] = {}  # clients that have crashed
+        self.in_vain = 0  # rounds since somebody replied
+        self.lost = np.zeros(
+            (len(self.exchanges), 2), int
+        )  # messages down and replies up that count for nothing, so far
 
     def cohorts(self, t: int) -> list[Draw]:
         """Who is counted in round t, one cohort for each exchange. After it, `clock` is that of the round's end."""
@@ -36,52 +42,59 @@ class Rounds:
         while True:
             draws: list[Draw] = []
             for e, exchange in enumerate(self.exchanges):
+                if draws and not len(draws[-1].ids):  # nobody has replied: the round is over
+                    draws.append(draws[-1])
+                    continue
                 again = exchange.same_cohort and draws
                 self.courses.work = self.works[e]
-                draws.append(self._exchange(draws[-1] if again else self.draw(self.next, e)))
+                draws.append(self._exchange(draws[-1] if again else self.draw(self.next, e), e))
             self.next += 1
             if self.next == t + 1:
                 return draws
 
-    def _exchange(self, draw: Draw) -> Draw:
+    def _exchange(self, draw: Draw, e: int) -> Draw:
         """One trip: everybody who is online starts at once."""
         draw, now = self._online(draw)
-        starts = [
+        courses = [
             self.courses.start(k, now, part) for k, part in zip(draw.ids.tolist(), draw.work.tolist(), strict=True)
         ]
-        close = self._close(starts, now)
-        work, counts = draw.work.copy(), np.zeros(len(starts), bool)
-        fates = {"late": 0, "dropped": 0, "crashed": 0, "lost": 0, "interrupted": 0}
+        close = self._close(courses, now)
+        first = sorted(range(len(courses)), key=lambda i: courses[i].arrives)[: self.system.enough]
+        work, counts = draw.work.copy(), np.zeros(len(courses), bool)
+        fates = dict.fromkeys(FATES, 0)
         wasted = busy = 0.0
-        for i, course in enumerate(starts):
-            computing = max(min(course.done, close) - course.ready, 0.0)
+        for i, course in enumerate(courses):
             busy += min(course.ends, close) - now
-            counts[i] = course.arrives <= close
-            if course.fate:
+            counts[i] = course.arrives <= close and i in first
+            over = course.ends <= close  # what would have happened later does not happen: the round is over
+            if course.fate and over:
                 fates[course.fate] += 1
                 self.busy_until[int(draw.ids[i])] = course.free
             elif not counts[i]:
                 part = self._part(course, close)
                 work[i], counts[i] = work[i] * (part or 1.0), part > 0
                 fates["late"] += not counts[i]
-            wasted += 0.0 if counts[i] else computing
-        copies = sum(course.again <= close for course in starts)
-        c, m = self.clock, len(starts)
+            wasted += 0.0 if counts[i] else max(min(course.done, close) - course.ready, 0.0)
+        copies = sum(course.again <= close for course in courses)
+        c, m, replies = self.clock, len(courses), int(counts.sum())
         self.clock = c._replace(
             seconds=close,
             jobs=c.jobs + m,
-            replies=c.replies + int(counts.sum()),
+            replies=c.replies + replies,
             idle=c.idle + m * (close - now) - busy,
             wasted=c.wasted + wasted,
             duplicates=c.duplicates + copies,
-            staleness=(c.replies + int(counts.sum()),),
+            staleness=(c.replies + replies,),
             **{fate: getattr(c, fate) + n for fate, n in fates.items()},
         )
-        lost_down, lost_up = int(np.sum(~counts)), fates["lost"] + copies
-        if not counts.any():  # nobody: then somebody without weight, who changes nothing
-            first = slice(0, 1)
-            return Draw(draw.ids[first], np.zeros(1), np.ones(1), lost_down - 1, lost_up)
-        return Draw(draw.ids[counts], draw.weight[counts], work[counts], lost_down, lost_up)
+        self.in_vain = 0 if replies else self.in_vain + 1
+        if self.in_vain == PATIENCE:
+            raise Stalled(
+                f"Nobody has replied in {PATIENCE} rounds, up to second {close:g}. Do jobs take longer than the "
+                "deadline, or than clients stay online?"
+            )
+        self.lost[e] += m - replies, fates["lost"] + copies
+        return Draw(draw.ids[counts], draw.weight[counts], work[counts])
 
     def _online(self, draw: Draw) -> tuple[Draw, float]:
         """Those who are online, now or as soon as anybody is."""
@@ -93,7 +106,7 @@ class Rounds:
         came = np.array([since(k) for k in draw.ids.tolist()])
         now = max(self.clock.seconds, float(came.min()))
         if now == np.inf:
-            raise RuntimeError(
+            raise Stalled(
                 f"After second {self.clock.seconds:g} none of the clients {draw.ids[:10].tolist()} of a cohort is ever "
                 "online again, so the run cannot go on."
             )
@@ -114,7 +127,6 @@ class Rounds:
         """The part of the work that a client had time for, if it sends what it has when time is up."""
         if self.system.late == "drop" or self.system.deadline is None or close < course.starts + self.system.deadline:
             return 0.0
-        up = course.arrives - course.done
-        return (
-            max((close - up - course.ready) / (course.done - course.ready), 0.0) if course.done > course.ready else 0.0
-        )
+        if course.whole == 0:
+            return 0.0
+        return float(np.clip((close - course.up - course.ready) / course.whole, 0.0, 1.0))

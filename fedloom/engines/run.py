@@ -51,12 +51,11 @@ class Counters(NamedTuple):
             gradients=self.gradients + gradients,
         )
 
-    def after_lost(self, draw: Draw, down: int, up: int) -> "Counters":
-        """Messages of these sizes to and from clients that are not counted."""
+    def after_lost(self, lost: np.ndarray, sizes: list[tuple[int, int]]) -> "Counters":
+        """Messages to and from clients that are not counted: how many down and up, and their bytes, by exchange."""
+        down, up = np.sum(lost * np.array(sizes), axis=0).tolist()
         return self._replace(
-            messages=self.messages + draw.lost_down + draw.lost_up,
-            bytes_down=self.bytes_down + draw.lost_down * down,
-            bytes_up=self.bytes_up + draw.lost_up * up,
+            messages=self.messages + int(np.sum(lost)), bytes_down=self.bytes_down + down, bytes_up=self.bytes_up + up
         )
 
     def after_rounds(self, rounds: int) -> "Counters":
@@ -70,6 +69,7 @@ class Origin(NamedTuple):
     seed: int
     w: Vector
     plan: Any = None  # of the compiled engine: the same bits need the same plan
+    engine: str = ""  # with its system and buffer, in words; those of records without simulated time do not matter
 
 
 class Record(NamedTuple):
@@ -144,7 +144,23 @@ class Run(NamedTuple):
                 "system: Delays are those of late replies, which synchronous rounds do not have; use `events`."
             )
         works = [Work(down, up, np.maximum(steps, 1)) for down, up in sizes]
-        return self._replace(on_clock=Rounds(self.system, self.algorithm.exchanges, works, self.drawn, self.seed))
+        rounds = Rounds(self.system, self.algorithm.exchanges, works, self.drawn, self.seed)
+        if self.start.round:
+            rounds.cohorts(self.start.round - 1)
+            self.check_clock(rounds.clock)
+        return self._replace(on_clock=rounds)
+
+    @property
+    def lost(self) -> np.ndarray:
+        """Messages down and up that count for nothing, by exchange, up to the round that was asked for last."""
+        return np.zeros((len(self.algorithm.exchanges), 2), int) if self.on_clock is None else self.on_clock.lost.copy()
+
+    def check_clock(self, clock: Clock | None) -> None:
+        """Where a run is resumed, the clock must be where the record has it."""
+        if clock is not None and self.start.clock is not None and clock != self.start.clock:
+            raise ValueError(
+                "resume: the clock of the record is not where this system would have it; has a trace changed since?"
+            )
 
     @property
     def clock(self) -> Clock | None:

@@ -88,7 +88,7 @@ def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, packing: Packin
     ahead = calls(run, packing, chunk, rounds)
     call = next(ahead, None)
     while call is not None:
-        t, draws, schedules, clock = call
+        t, draws, schedules, clock, lost = call
         table.round = None
         rows = table.lend(
             np.concatenate([d.ids for draw in draws for d in draw]), rounds * len(run.algorithm.exchanges) * run.lanes
@@ -107,7 +107,8 @@ def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, packing: Packin
         server = jax.tree.map(on_one_device, server)
         outcomes = own_devices(jax.device_get(outcomes), schedules)
         table.take_back(rows)
-        record = _after(run, record, server, table, draws, outcomes, sizes, t)._replace(clock=clock)
+        record = _after(run, record, server, table, draws, outcomes, sizes, t)
+        record = record._replace(clock=clock, counters=record.counters.after_lost(lost, sizes))
         table.round = record.round
         if is_seen(run, record.round, chunk):
             yield record
@@ -123,20 +124,22 @@ class Call(NamedTuple):
     draws: list[list[Draw]]  # the cohorts of its rounds, one for each exchange
     schedules: tuple[Schedule, ...]  # of each exchange, as arrays [rounds, ...]
     clock: Clock | None  # after its last round
+    lost: np.ndarray  # messages that count for nothing, down and up, by exchange
 
 
 def calls(run: Run, packing: Packing, chunk: int, rounds: int) -> Iterator[Call]:
     """The calls that make up a run: up to `rounds` of a chunk in each."""
     t = run.start.round
     while t < run.rounds:
+        before = run.lost
         draws = [run.cohorts(t + i) for i in range(min(rounds, chunk - t % chunk, run.rounds - t))]
-        clock, schedules = run.clock, []
+        clock, lost, schedules = run.clock, run.lost - before, []
         for e, of_exchange in enumerate(zip(*draws, strict=True)):
             room = run.room(max(len(draw.ids) for draw in of_exchange))
             packed = [packing(draw, room, e) for draw in of_exchange]
             packed += packed[-1:] * (rounds - len(packed))  # never run: it keeps the shapes, hence the program
             schedules.append(Schedule(*(np.stack(x) for x in zip(*packed, strict=True))))
-        yield Call(t, draws, tuple(schedules), clock)
+        yield Call(t, draws, tuple(schedules), clock, lost)
         t += len(draws)
 
 
@@ -218,8 +221,6 @@ def count(
             residual = worst if residual is None else max(residual, worst)
         unsolved += int(np.sum(seen.unsolved))
         c = c.after_exchanges(n, m, m * sizes[e][0], m * sizes[e][1], int(np.sum(seen.gradients, dtype=np.int64)))
-        for cohorts in draws:
-            c = c.after_lost(cohorts[e], *sizes[e])
     return record._replace(counters=c.after_rounds(n), residual=residual, unsolved=unsolved)
 
 

@@ -155,11 +155,11 @@ class DiskTable(Table):
 def table_for(blank: Any, clients: int, devices: int = 1) -> Table:
     """On the devices if the memories of all clients fit there, else on disk."""
     blank = jax.tree.map(np.asarray, blank)
-    on_device = nbytes(blank) * clients <= ON_DEVICE * _memory(devices)
+    on_device = nbytes(blank) * clients <= ON_DEVICE * device_memory(devices)
     return (Table if on_device else DiskTable)(blank, clients)
 
 
-def _memory(devices: int) -> int:
+def device_memory(devices: int) -> int:
     """Bytes of memory of a device; those of a CPU share the machine's."""
     stats = jax.local_devices()[0].memory_stats() or {}
     return int(stats.get("bytes_limit", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // devices))

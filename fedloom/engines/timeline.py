@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedloom.cohorts import Draw
-from fedloom.engines.clock import FATES, Clock
+from fedloom.engines.clock import FATES, Clock, Stalled
 from fedloom.systems import Course, Courses, JointModel
 
 REPLY, END, WAKE = range(3)  # events of one moment come in this order
-PATIENCE = 100  # cohorts drawn in vain, before the server waits for the next event
+PATIENCE = 8  # cohorts drawn in vain, before the server waits until something has changed
 
 
 class Flight(NamedTuple):
@@ -56,7 +56,8 @@ class Timeline:
         self.busy, self.offline_until, self.last = np.zeros(n, bool), np.zeros(n), np.full(n, -1)
         self.idle_clients = n
         # The server: who is named next, which places are free, what has started with this version.
-        self.wave, self.position, self.cohort = -1, 0, Draw(np.zeros(0, int), np.zeros(0), np.zeros(0))
+        self.wave, self.position, self.cohort = 0, 0, draw(0)
+        self.look_again = 0.0  # before this moment nobody comes online who is known to be offline
         self.places = list(range(seats + buffer))[::-1]
         self.starts: list[Flight] = []
         self.version = 0
@@ -71,6 +72,9 @@ class Timeline:
         self._fill()
         waiting: list[Flight] = []
         while True:
+            if not self.events:
+                kept = f" ({len(waiting)} replies wait until there are {self.buffer})" if waiting else ""
+                raise Stalled(f"After second {self.now:g} nobody else can start{kept}, so the run cannot go on.")
             self.now = self.events[0][0]
             while self.events and self.events[0][0] == self.now:
                 _, kind, _, flight = heapq.heappop(self.events)
@@ -123,6 +127,7 @@ class Timeline:
         """The client may start anew, and the place of its reply is free."""
         self.busy[flight.client] = False
         self.idle_clients += 1
+        self.look_again = 0.0
         self.places.append(flight.place)
 
     def _end(self, flight: Flight) -> None:
@@ -138,36 +143,39 @@ class Timeline:
         self.wasted += flight.course.done - flight.course.ready
         self.in_vain += 1
         if self.in_vain > 1_000 + 10 * self.courses.clients:
-            raise RuntimeError(
+            raise Stalled(
                 f"Not one of the last {self.in_vain} jobs led to a reply, up to second {self.now:g}. Do jobs take "
                 "longer than clients stay online, or are faults too frequent?"
             )
 
     def _fill(self) -> None:
         """Start jobs in all empty seats, as far as there are clients for them."""
-        while self.in_flight < self.seats:
-            chosen = self._next(PATIENCE)
-            if chosen is None and not self.in_flight and self._somebody_online():
-                chosen = self._next(1000 * PATIENCE)
-            if chosen is None:
-                return self._wait()
-            self._start(*chosen)
+        if self.in_flight == self.seats or not self.idle_clients or self.now < self.look_again:
+            return
+        in_vain = 0
+        while self.in_flight < self.seats and self.idle_clients and in_vain < PATIENCE:
+            if self._start_some():
+                in_vain = 0
+            else:
+                in_vain += 1
+            if in_vain == PATIENCE and not self.in_flight and self._somebody_online():
+                in_vain = 0  # nothing else will happen: somebody has to be found
+        if self.in_flight < self.seats and self.idle_clients:
+            self._wait()
 
-    def _next(self, patience: int) -> tuple[int, float, float] | None:
-        """The next client of the cohorts that can start, with its weight and work. Cohorts drawn in vain come again."""
-        before = self.wave, self.position, self.cohort
-        for tried in range(patience if self.idle_clients else 0):
-            if tried > 1 and not np.any(~self.busy & (self.offline_until <= self.now)):
-                break  # nobody, whoever is drawn
-            ids = self.cohort.ids[self.position :]
-            for i in np.flatnonzero(~self.busy[ids] & (self.offline_until[ids] <= self.now)) + self.position:
-                k = int(self.cohort.ids[i])
-                if self._online(k):
-                    self.position = int(i) + 1
-                    return k, float(self.cohort.weight[i]), float(self.cohort.work[i])
-            self.wave, self.position, self.cohort = self.wave + 1, 0, self.draw(self.wave + 1)
-        self.wave, self.position, self.cohort = before
-        return None
+    def _start_some(self) -> bool:
+        """Start those of the cohort who can, as long as there are seats; then, if seats are left, draw the next one."""
+        ids, begun = self.cohort.ids[self.position :], self.started
+        for i in (np.flatnonzero(~self.busy[ids] & (self.offline_until[ids] <= self.now)) + self.position).tolist():
+            k = int(self.cohort.ids[i])
+            if self._online(k):
+                self.position = i + 1
+                self._start(k, float(self.cohort.weight[i]), float(self.cohort.work[i]))
+                if self.in_flight == self.seats:
+                    return True
+        self.wave, self.position = self.wave + 1, 0
+        self.cohort = self.draw(self.wave)
+        return self.started > begun
 
     def _online(self, k: int) -> bool:
         comes, _ = self.courses.window(k, self.now)
@@ -175,7 +183,9 @@ class Timeline:
         return bool(self.offline_until[k] <= self.now)
 
     def _somebody_online(self) -> bool:
-        return any([self._online(k) for k in range(self.courses.clients)])
+        return any(
+            [self._online(k) for k in np.flatnonzero(~self.busy).tolist()]
+        )  # all: so that it is known when they come
 
     def _start(self, k: int, weight: float, work: float) -> None:
         course = self.courses.start(k, self.now, work)
@@ -197,33 +207,35 @@ class Timeline:
             heapq.heappush(self.events, (moment, kind, self.order, flight))
 
     def _wait(self) -> None:
-        """Nobody can start now: look again when somebody comes online, if nothing else happens before."""
+        """Nobody can start now: look again when somebody comes online, or when a client is free again."""
         away = self.offline_until[~self.busy & (self.offline_until > self.now)]
         soonest = float(np.min(away)) if len(away) else np.inf
-        if not self.events or soonest < self.events[0][0]:
+        if soonest != self.look_again:
+            self.look_again = soonest
             self._at(soonest, WAKE, None)
-        if not self.events:
-            raise RuntimeError(
-                f"After second {self.now:g} nobody whom the cohort rule names is online any more, so the run cannot "
-                "go on."
-            )
 
 
 class Sampled:
     """Stages of the joint model of user and delay: each counts one reply. A second is an update here.
 
-    A user may be drawn again before an older model of it is used up, so its jobs are computed one at a time.
+    The model of a user is at least as new as its own last update, so it has one job at a time here too.
     """
 
     def __init__(self, model: JointModel, p: np.ndarray, seed: int):
         self.model, self.p, self.seed = model, p, seed
         self.version = 0
+        self.last = np.full(model.clients, -1)  # the last update of each user
         self.staleness = [0] * (model.tau + 1)
 
     def _flight(self, k: int) -> Flight:
         i, d = self.model.draw(np.random.default_rng([self.seed, zlib.crc32(b"delays"), k]), k)
-        course = Course(*(float(k - d),) * 2, *(float(k + 1),) * 3, np.inf, float(k + 1), "")
-        return Flight(k, i, k % (self.model.tau + 1), k, k // self.model.clients, float(self.p[i]), 1.0, k - d, course)
+        version = max(k - d, int(self.last[i]) + 1)
+        self.last[i] = k
+        start, end = float(version), float(k + 1)
+        course = Course(start, start, end, end, end, np.inf, end, "", end - start, 0.0)
+        return Flight(
+            k, i, k % (self.model.tau + 1), k, k // self.model.clients, float(self.p[i]), 1.0, version, course
+        )
 
     def __iter__(self) -> Iterator[Stage]:
         ahead: list[Flight] = []  # of the updates version, version + 1, ..., version + tau

@@ -171,7 +171,9 @@ def from_config(plain: Mapping[str, Any]) -> Experiment:
     name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
     needed = (*(part for part in PARTS if part != "system"), "rounds", "evaluate_every")
     if all(part in plain for part in needed):  # it need not know the task to be read
-        parts = {part: from_plain(plain[part], PARTS[part], part) for part in PARTS if part in plain}
+        if isinstance(plain.get("system"), Mapping | str):
+            plain["system"] = _merged(None, plain["system"], "system")
+        parts = {part: from_plain(plain[part], PARTS[part], part) for part in PARTS if plain.get(part) is not None}
         if isinstance(plain.get("split"), str):
             parts["split"] = {"name": plain["split"]}
         return Experiment(**{**plain, **parts, "task": _text(plain["task"], "task")})
@@ -270,15 +272,22 @@ def _merged(old: Any, value: Any, part: str) -> Any:
         return value
     given = {"name": value} if isinstance(value, str) else dict(value)
     if part == "system":
-        if value == "none":
-            return None
-        given = {"name": "simulated", **given}
+        return _system(old, given)
     if part in PARTS and type(old) is not PARTS[part].get(given.get("name"), type(old)):
         return given  # of another kind: the old value, which may have no name, does not matter
     plain = _table(old, part) if old is not None and old != "none" else {}
     plain = {"name": plain} if isinstance(plain, str) else dict(plain)
     name = plain.get("name")
     return {**plain, **given} if given.get("name", name) == name else given
+
+
+def _system(old: Any, given: dict[str, Any]) -> Any:
+    """A system's table; it is a simulated one unless it says otherwise."""
+    if given.get("name") == "none":
+        return None
+    named = {"name": to_plain(old, SYSTEMS)["name"] if isinstance(old, System | Delays) else "simulated", **given}
+    same = isinstance(old, System | Delays) and named["name"] == to_plain(old, SYSTEMS)["name"]
+    return {**to_plain(old, SYSTEMS), **named} if same else named
 
 
 def _put(table: Any, path: list[str], value: Any, part: str) -> dict[str, Any]:

@@ -34,6 +34,8 @@ def _plain(value: Any, registry: Registry, field: str) -> Any:
         return "none"
     if isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, Mapping) and all(isinstance(k, int) for k in value):  # a trace; TOML's keys are text
+        return {str(k): _plain(v, {}, field) for k, v in value.items()}
     if isinstance(value, list | tuple) and not isinstance(value, Optimizer):
         return [_plain(v, {}, field) for v in value]
     if hasattr(value, "tolist"):  # arrays and their scalars
@@ -75,6 +77,8 @@ def from_plain(plain: Any, registry: Registry, what: str) -> Any:
 def _value(plain: Any, field: dataclasses.Field, what: str) -> Any:
     registry, domain = _registry(field), field.metadata.get("domain")
     if isinstance(plain, Mapping) or (isinstance(plain, str) and plain in registry):
+        if not registry and domain and domain.holds(plain):
+            return plain  # a trace
         if not registry:
             raise ValueError(f"{what} must be one value, got the table {plain!r:.100}.")
         return from_plain(plain, registry, what)

@@ -83,13 +83,20 @@ class Result:
 def bytes_of_a_client(result: Result, row: Row) -> float:
     """Bytes down and up of a client that takes part in every exchange: what clients wait for, side by side."""
     trips = row["messages"] / 2
-    return row["exchanges"] * (row["bytes down"] + row["bytes up"]) / trips if trips else 0.0
+    return turns(result, row) * (row["bytes down"] + row["bytes up"]) / trips if trips else 0.0
 
 
 def models_sent(result: Result, row: Row) -> float:
     """FedDyn's measure: rounds times the models that a client sends in one. A control variate counts as a model."""
     trips = row["messages"] / 2
-    return row["exchanges"] * row["bytes up"] / trips / result.about["model bytes"] if trips else 0.0
+    return turns(result, row) * row["bytes up"] / trips / result.about["model bytes"] if trips else 0.0
+
+
+def turns(result: Result, row: Row) -> float:
+    """Exchanges; where the server waits for nobody, how often a client that is always at work replies, on average."""
+    if result.experiment.engine != "events":
+        return float(row["exchanges"])
+    return float(row["messages"] / 2 / result.experiment.cohort.lanes(result.about["clients"]))
 
 
 DERIVED = {

@@ -127,7 +127,8 @@ class Reproduction:
         for name, e in self.experiments.items():
             if rounds is not None:
                 whole = max(1, e.rounds * rounds // self.rounds)
-                e = dataclasses.replace(e, rounds=whole, evaluate_every=min(e.evaluate_every, max(1, whole // 100)))
+                every = max(1, e.evaluate_every * rounds // self.rounds)  # as often as the others are
+                e = dataclasses.replace(e, rounds=whole, evaluate_every=every)
             named += [(name, dataclasses.replace(e, seed=seed)) for seed in chosen]
         return named
 

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedloom.hyperparameters import Domain, choice, count, frozen, optional, positive, static
+from fedloom.hyperparameters import Domain, check_fields, choice, count, frozen, optional, positive, static
 from fedloom.systems.availability import AVAILABILITIES, Availability, always
 from fedloom.systems.compute import COMPUTE, Compute, constant, speeds_domain, speeds_of
 from fedloom.systems.delays import Delays, JointModel
 from fedloom.systems.faults import FAULTS, Faults, random
 from fedloom.systems.network import NETWORKS, Network, links
+from fedloom.systems.traces import tuples
 
 __all__ = [
     "AVAILABILITIES",
@@ -56,6 +57,8 @@ class Course(NamedTuple):
     again: float  # a copy of it does; inf: there is none
     free: float  # the client can start another job
     fate: str  # "": the reply arrives; else "dropped", "crashed", "lost" or "interrupted"
+    whole: float  # seconds of the whole computation
+    up: float  # seconds of sending the reply
 
 
 @frozen
@@ -94,6 +97,10 @@ class System:
         whole = isinstance(self.availability, always) and self.faults.never
         return whole and self.deadline is None and self.enough is None
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+        object.__setattr__(self, "speeds", tuples(self.speeds))
+
     def over(self, work: Work, seed: int) -> "Courses":
         return Courses(self, work, seed)
 
@@ -121,7 +128,7 @@ class Courses:
         self._jobs: dict[int, int] = {}
 
     def _rng(self, what: str, k: int = 0) -> Rng:
-        return np.random.default_rng([self.seed, zlib.crc32(what.encode()), k])
+        return np.random.default_rng([self.seed, zlib.crc32(what.encode()), k + 1])  # -1: of all
 
     def start(self, k: int, now: float, part: float = 1.0) -> Course:
         """Client k starts a job with the given part of its usual work. It must be online."""
@@ -131,6 +138,8 @@ class Courses:
         job = self._jobs[k] = self._jobs.get(k, -1) + 1
         seconds = self._seconds(rng, k, job, float(self.work.steps[k]) * part) / float(self.speeds[k])
         fault = self._faults.of_job(rng)
+        if not np.isfinite(seconds):
+            raise ValueError(f"compute: a job of client {k} takes {seconds} seconds; choose times that are finite.")
         ready = now + self.links.latency + self.work.bytes_down / float(self.links.down[k])
         done = ready + seconds * fault.when
         up = self.links.latency + self.work.bytes_up / float(self.links.up[k])
@@ -138,7 +147,9 @@ class Courses:
         sent = done if broken else done + up
         leaves = self.window(k, now)[1]
         if leaves < sent:  # whoever goes offline breaks off
-            return Course(now, min(ready, leaves), min(done, leaves), leaves, np.inf, np.inf, leaves, "interrupted")
+            return Course(
+                now, min(ready, leaves), min(done, leaves), leaves, np.inf, np.inf, leaves, "interrupted", seconds, up
+            )
         arrives = np.inf if fault.fate else sent
         again = sent + up if fault.duplicate and sent + up <= leaves else np.inf
-        return Course(now, ready, done, sent, arrives, again, sent + fault.pause, fault.fate)
+        return Course(now, ready, done, sent, arrives, again, sent + fault.pause, fault.fate, seconds, up)

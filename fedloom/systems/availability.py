@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.hyperparameters import Domain, frozen, interval, nonnegative, positive, static
-from fedloom.systems.traces import check_trace, read_trace
+from fedloom.hyperparameters import Domain, check_fields, frozen, interval, nonnegative, positive, static
+from fedloom.systems.traces import check_trace, is_trace, read_trace, settled
 
 Rng = np.random.Generator
 NEVER = (np.inf, np.inf)
@@ -20,7 +20,7 @@ class Availability(ABC):
 
     @abstractmethod
     def over(self, clients: int, generator: Callable[[int], Rng]) -> Windows:
-        """Bind to a population; `generator(k)` is client k's own randomness."""
+        """Bind to a population; `generator(k)` is client k's own randomness, -1 that of all."""
 
 
 @frozen
@@ -40,13 +40,11 @@ class diurnal(Availability):
     spread: float = static(interval(0, 1, "[]"), "hours at which clients come, as a part of the day", default=0.5)
 
     def over(self, clients: int, generator: Callable[[int], Rng]) -> Windows:
-        hours: dict[int, float] = {}
+        hours = (generator(-1).random(clients) * self.spread * self.day).tolist() if self.share < 1 else []
 
         def window(k: int, t: float) -> tuple[float, float]:
             if self.share == 1:
                 return 0.0, np.inf
-            if k not in hours:
-                hours[k] = float(generator(k).random()) * self.spread * self.day
             n = np.floor((t - hours[k]) / self.day)  # days since the client first came
             start = hours[k] + n * self.day
             if t >= start + self.share * self.day:
@@ -83,10 +81,7 @@ class markov(Availability):
         return window
 
 
-_trace = Domain(
-    "a table {client: [(from, to), ...]} or the name of a CSV file with columns client,from,to",
-    lambda v: v is not None and v != "",
-)
+_trace = Domain("a table {client: [(from, to), ...]} or the name of a CSV file with columns client,from,to", is_trace)
 
 
 @frozen
@@ -95,6 +90,10 @@ class observed(Availability):
 
     trace: Any = static(_trace, "a table {client: [(from, to), ...]}, or a CSV file", default=None)
     repeat: float = static(nonnegative, "seconds after which the trace begins again; 0: it does not", default=0.0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        object.__setattr__(self, "trace", settled(self.trace, ("from", "to")))
 
     def over(self, clients: int, generator: Callable[[int], Rng]) -> Windows:
         trace = check_trace(read_trace(self.trace, ("from", "to")), clients, "availability")
@@ -111,14 +110,19 @@ class observed(Availability):
             raise ValueError("availability: in this trace nobody is ever online.")
 
         def window(k: int, t: float) -> tuple[float, float]:
-            rows = trace.get(k)
+            rows: Any = trace.get(k)
             if not rows:
                 return NEVER
-            past = np.floor(t / self.repeat) * self.repeat if self.repeat else 0.0
-            i = bisect.bisect_right(rows, t - past, key=lambda row: row[1])
-            if i < len(rows):
-                return rows[i][0] + past, rows[i][1] + past
-            return (rows[0][0] + past + self.repeat, rows[0][1] + past + self.repeat) if self.repeat else NEVER
+            if not self.repeat:
+                i = bisect.bisect_right(rows, t, key=lambda row: row[1])
+                return rows[i] if i < len(rows) else NEVER
+            turn = max(int(t // self.repeat) - 1, 0)  # rounding may have put t into the next one
+            while True:
+                past = turn * self.repeat
+                for start, end in rows:
+                    if end + past > t:
+                        return start + past, end + past
+                turn += 1
 
         return window
 

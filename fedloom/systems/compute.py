@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.hyperparameters import Domain, frozen, nonnegative, positive, static
-from fedloom.systems.traces import check_trace, read_trace
+from fedloom.hyperparameters import Domain, check_fields, frozen, nonnegative, positive, static
+from fedloom.systems.traces import check_trace, is_trace, read_trace, settled
 
 Rng = np.random.Generator
 Seconds = Callable[[Rng, int, int, float], float]  # (randomness, client, the number of its job, local steps)
@@ -72,10 +72,7 @@ class exponential(Compute):
         return lambda rng, k, job, steps: inner(rng, k, job, steps) * float(rng.standard_exponential())
 
 
-_recorded = Domain(
-    "a table {client: [seconds, ...]} or the name of a CSV file with columns client,seconds",
-    lambda v: v is not None and v != "",
-)
+_recorded = Domain("a table {client: [seconds, ...]} or the name of a CSV file with columns client,seconds", is_trace)
 
 
 @frozen
@@ -83,6 +80,10 @@ class recorded(Compute):
     """Measured times: the jobs of client k take the recorded seconds in turn, and begin again when they are used up."""
 
     trace: Any = static(_recorded, "a table {client: [seconds, ...]}, or a CSV file", default=None)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        object.__setattr__(self, "trace", settled(self.trace, ("seconds",)))
 
     def over(self, clients: int) -> Seconds:
         times = check_trace(read_trace(self.trace, ("seconds",)), clients, "compute")

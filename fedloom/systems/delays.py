@@ -1,14 +1,17 @@
 """The joint model of user and delay of asyncFedDR's theory: no clock, only who replies next and how old its model is.
 
 At update k user i_k is drawn, together with a delay d <= tau: it works with the server's model of d updates ago and
-with its own newest memory. (FedDR, arXiv:2103.03452, section 4.)
+with its own newest memory. (FedDR, arXiv:2103.03452, section 4.) Its own part in that model is never delayed, as
+assumption 4.1 demands: the model is at least as new as the user's own last update. The paper allows each user's part
+in a model to have a delay of its own; here all parts are of one moment, as they are wherever a server sends its model.
 """
 
 from typing import Any
 
 import numpy as np
 
-from fedloom.hyperparameters import Domain, frozen, static
+from fedloom.hyperparameters import Domain, check_fields, frozen, static
+from fedloom.systems.traces import tuples
 
 Rng = np.random.Generator
 
@@ -34,6 +37,11 @@ class Delays:
     tau: int = static(_whole, "the largest delay, in server updates", default=0)
     users: Any = static(_weights, "how often each user replies; equally often if None", default=None)
     delays: Any = static(_weights, "how frequent delays 0 to tau are, for all or for each user", default=None)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("users", "delays"):
+            object.__setattr__(self, name, tuples(getattr(self, name)))
 
     def over(self, clients: int) -> "JointModel":
         return JointModel(self, clients)

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedloom.hyperparameters import Domain, frozen, nonnegative, positive, static
+from fedloom.hyperparameters import Domain, check_fields, frozen, nonnegative, positive, static
+from fedloom.systems.traces import tuples
 
 Rng = np.random.Generator
 
@@ -43,6 +44,11 @@ class links(Network):
     down: Any = static(_rate, "bytes in a second from the server to a client", default=math.inf)
     latency: float = static(nonnegative, "seconds that every message takes besides", default=0.0)
     sigma: float = static(nonnegative, "spread over clients: standard deviation of log bandwidth", default=0.0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("up", "down"):
+            object.__setattr__(self, name, tuples(getattr(self, name)))
 
     def over(self, clients: int, rng: Rng) -> Links:
         factor = np.exp(self.sigma * rng.standard_normal(clients))
