@@ -132,7 +132,7 @@ class Asynchronous:
         else:
             work = Work(self.down, self.up, np.maximum(Packing(run, Plan(1)).steps_of_all(), 1))
             courses = (run.system or System()).over(work, run.seed)
-            self.timeline = Timeline(courses, lambda wave: run.cohorts(wave)[0], run.lanes, buffer)
+            self.timeline = Timeline(courses, lambda wave: run.cohorts(wave)[0], run.p, run.lanes, buffer)
         self.stages = iter(self.timeline)
         self.pending: dict[int, Flight] = {}  # jobs that have started and will reply, but are not computed yet
         self.uses: dict[int, int] = {}  # version -> how many of these have its message

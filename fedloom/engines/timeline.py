@@ -16,7 +16,7 @@ from fedloom.engines.clock import FATES, Clock, Stalled
 from fedloom.systems import Course, Courses, JointModel
 
 REPLY, END, WAKE = range(3)  # events of one moment come in this order
-PATIENCE = 8  # cohorts drawn in vain, before the server waits until something has changed
+PATIENCE = 3  # cohorts drawn in vain, before the server takes anybody
 
 
 class Flight(NamedTuple):
@@ -44,11 +44,11 @@ class Timeline:
     """Stages without end.
 
     Up to `seats` jobs are in flight. `draw(wave)` names clients to start next; those who are offline, at work, or whose
-    last reply waits in the buffer are passed over.
+    last reply waits in the buffer are passed over. If cohorts have nobody else, anybody who can start does.
     """
 
-    def __init__(self, courses: Courses, draw: Callable[[int], Draw], seats: int, buffer: int):
-        self.courses, self.draw, self.seats, self.buffer = courses, draw, seats, buffer
+    def __init__(self, courses: Courses, draw: Callable[[int], Draw], p: np.ndarray, seats: int, buffer: int):
+        self.courses, self.draw, self.p, self.seats, self.buffer = courses, draw, p, seats, buffer
         n = courses.clients
         self.events: list[tuple[float, int, int, Flight | None]] = []  # (moment, kind, order, whose)
         self.order = 0
@@ -154,12 +154,9 @@ class Timeline:
             return
         in_vain = 0
         while self.in_flight < self.seats and self.idle_clients and in_vain < PATIENCE:
-            if self._start_some():
-                in_vain = 0
-            else:
-                in_vain += 1
-            if in_vain == PATIENCE and not self.in_flight and self._somebody_online():
-                in_vain = 0  # nothing else will happen: somebody has to be found
+            in_vain = 0 if self._start_some() else in_vain + 1
+        if self.in_flight < self.seats and self.idle_clients:
+            self._start_anybody()
         if self.in_flight < self.seats and self.idle_clients:
             self._wait()
 
@@ -182,10 +179,14 @@ class Timeline:
         self.offline_until[k] = max(self.offline_until[k], comes)
         return bool(self.offline_until[k] <= self.now)
 
-    def _somebody_online(self) -> bool:
-        return any(
-            [self._online(k) for k in np.flatnonzero(~self.busy).tolist()]
-        )  # all: so that it is known when they come
+    def _start_anybody(self) -> None:
+        """The rule names nobody who can start: then whoever can, in random order."""
+        idle = np.flatnonzero(~self.busy & (self.offline_until <= self.now))
+        for k in self.courses.rng("anybody", self.wave).permutation(idle).tolist():
+            if self._online(k):
+                self._start(k, float(self.p[k]), 1.0)
+                if self.in_flight == self.seats:
+                    return
 
     def _start(self, k: int, weight: float, work: float) -> None:
         course = self.courses.start(k, self.now, work)

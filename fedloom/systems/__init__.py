@@ -119,22 +119,22 @@ class Courses:
 
     def __init__(self, system: System, work: Work, seed: int):
         self.work, self.seed, self.clients = work, seed, len(work.steps)
-        self.speeds = speeds_of(system.speeds, self.clients, self._rng("speeds"))
-        self.links = system.network.over(self.clients, self._rng("links"))
-        self.window = system.availability.over(self.clients, lambda k: self._rng("online", k))
+        self.speeds = speeds_of(system.speeds, self.clients, self.rng("speeds"))
+        self.links = system.network.over(self.clients, self.rng("links"))
+        self.window = system.availability.over(self.clients, lambda k: self.rng("online", k))
         self._seconds = system.compute.over(self.clients)
         self._faults = system.faults
         self._rngs: dict[int, Rng] = {}
         self._jobs: dict[int, int] = {}
 
-    def _rng(self, what: str, k: int = 0) -> Rng:
+    def rng(self, what: str, k: int = 0) -> Rng:
         return np.random.default_rng([self.seed, zlib.crc32(what.encode()), k + 1])  # -1: of all
 
     def start(self, k: int, now: float, part: float = 1.0) -> Course:
         """Client k starts a job with the given part of its usual work. It must be online."""
         rng = self._rngs.get(k)
         if rng is None:
-            rng = self._rngs[k] = self._rng("jobs", k)
+            rng = self._rngs[k] = self.rng("jobs", k)
         job = self._jobs[k] = self._jobs.get(k, -1) + 1
         seconds = self._seconds(rng, k, job, float(self.work.steps[k]) * part) / float(self.speeds[k])
         fault = self._faults.of_job(rng)
