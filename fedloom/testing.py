@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedloom.algorithm import Algorithm, Cohort
+from fedloom.algorithm import Algorithm, Cohort, Exchange
 from fedloom.client import Federation, LocalClient, Objective, Solver
 from fedloom.cohorts import CohortRule, by_weight, everyone, scheduled, uniform, with_replacement
 from fedloom.data.quadratics import Quadratics, quadratics
@@ -172,10 +172,25 @@ class _Case:
                     shapes = jax.tree.map(lambda x: (jnp.shape(x), jnp.asarray(x).dtype), old)
                     news = jax.tree.map(lambda x: (x.shape, x.dtype), new)
                     self.require(shapes == news, "structure", f"an exchange turns the {what} {shapes} into {news}.")
+        self._fresh_replies_count_in_full()
         leaves, tree = jax.tree.flatten(self.algorithm)
         again = jax.tree.unflatten(tree, leaves)
         self.require(repr(again) == repr(self.algorithm), "structure", "it does not survive jax.tree.unflatten.")
         return "shapes and dtypes are kept"
+
+    def _fresh_replies_count_in_full(self) -> None:
+        """`aged` belongs to asynchronous runs; with staleness 0 it must change nothing, for then it is not called."""
+        server, memory = (init(jnp.asarray(self.w)) for init in (self.algorithm.init, self.algorithm.init_client))
+        for exchange in self.algorithm.exchanges:
+
+            def reply(server: Any, memory: Any, exchange: Exchange = exchange) -> Any:
+                key = jax.random.key(0)
+                client = LocalClient(self.quadratics.objective(0), self.solver, key, key, jnp.array(0, jnp.int32), 1.0)
+                return exchange.local(exchange.send(server), memory, client)[0]
+
+            some = jax.tree.map(lambda x: jnp.full(x.shape, 3, x.dtype), jax.eval_shape(reply, server, memory))
+            same = relative_difference(exchange.aged(some, jnp.zeros(())), some) == 0
+            self.require(same, "structure", "aged(reply, 0) must be the reply itself: a fresh reply counts in full.")
 
     def _one_client(self, server: Any, memory: Any, e: int, federation: Federation) -> tuple[Any, Any]:
         exchange, key = self.algorithm.exchanges[e], jax.random.key(0)
