@@ -134,7 +134,7 @@ def test_only_clients_that_were_met_take_space_and_it_is_given_back():
 
 
 def test_a_table_that_does_not_fit_goes_to_disk(monkeypatch):
-    monkeypatch.setattr(table, "_memory", lambda devices: 1000 // devices)
+    monkeypatch.setattr(table, "device_memory", lambda devices: 1000 // devices)
     vector = np.zeros(5)  # 40 bytes; a quarter of the memory is 250
     assert type(table_for(vector, 6)) is Table
     assert type(table_for(vector, 7)) is DiskTable
