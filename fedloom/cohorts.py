@@ -36,6 +36,10 @@ class CohortRule(ABC):
     def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
         """Bind to a population with weights p; the result draws the cohort of round t."""
 
+    def usual_weight(self, p: np.ndarray) -> np.ndarray:
+        """The weight in the mean of each client that is drawn once."""
+        return p
+
     @abstractmethod
     def lanes(self, clients: int) -> int:
         """How many distinct clients to make room for; a larger draw is allowed but compiles again."""
@@ -113,6 +117,9 @@ class by_weight(CohortRule):
             return _draw(ids, times.astype(float))
 
         return draw
+
+    def usual_weight(self, p: np.ndarray) -> np.ndarray:
+        return np.ones(len(p))
 
     def lanes(self, clients: int) -> int:
         return min(self.m, clients)
@@ -245,6 +252,9 @@ class stragglers(CohortRule):
             return cohort._replace(work=work)
 
         return draw
+
+    def usual_weight(self, p: np.ndarray) -> np.ndarray:
+        return self.of.usual_weight(p)
 
     def lanes(self, clients: int) -> int:
         return self.of.lanes(clients)

@@ -117,6 +117,7 @@ def test_mistakes_are_answered_with_a_sentence(changes, words):
         ({"algorithm": "feddane", "engine": "events"}, "2 exchanges"),
         ({"engine": "events", "buffer": 50}, "buffer must be a whole number from 1 to"),
         ({"system": Delays(2)}, "say engine = 'events' too"),
+        ({"system": Delays(2), "engine": "events", "cohort": "uniform"}, "says who takes part in rounds"),
         ({"system": System(speeds=(1.0, 2.0))}, "speeds has 2 entries"),
         ({"engine": "events", "system": System(deadline=1.0)}, "waits for nobody"),
     ],

@@ -1,5 +1,6 @@
 """The asynchronous engine against mathematics: closed forms, transcriptions, reductions to synchronous rounds, laws."""
 
+import sys
 import zlib
 
 import jax
@@ -14,7 +15,7 @@ from fedloom.engines.events import Asynchronous
 from fedloom.engines.plan import Plan
 from fedloom.engines.prepare import prepare
 from fedloom.systems import Delays, System
-from fedloom.systems.availability import diurnal, markov
+from fedloom.systems.availability import diurnal, markov, observed
 from fedloom.systems.compute import constant, exponential, lognormal, proportional, recorded
 from fedloom.systems.faults import random
 from fedloom.systems.network import links
@@ -243,6 +244,7 @@ def test_laws_hold_after_every_update_whatever_goes_wrong(method, seed):
     late = sorted(f.course.arrives for f in arrived)[len(counted) :]
     assert all(t >= max(f.course.arrives for f in counted) - 1e-12 for t in late)
     one_at_a_time(started)
+    assert len({(f.wave, f.client) for f in started}) == len(started)  # so nobody's randomness comes twice
 
 
 def one_at_a_time(flights):
@@ -380,6 +382,7 @@ def test_memories_on_disk_give_the_same_bits(monkeypatch):
         ({"chunk": 0}, "chunk must be"),
         ({"system": Delays(1), "cohort": cohorts.uniform(2)}, "says who takes part in rounds"),
         ({"cohort": cohorts.scheduled([[0, 1]] * 9)}, "says who takes part in rounds"),
+        ({"cohort": cohorts.stragglers(cohorts.scheduled([[0, 1]] * 9))}, "says who takes part in rounds"),
         ({"plan": Plan(2, 2)}, "asynchronous runs use one device"),
     ],
 )
@@ -388,12 +391,32 @@ def test_bad_arguments_are_refused_at_once(options, words):
         fl.events(fl.FedDR(), FEDERATION, GD, W, 5, **options)
 
 
-def test_nobody_online_is_an_error_and_not_an_endless_loop():
-    from fedloom.systems.availability import observed
+def test_more_than_fits_in_flight_is_refused_at_once(monkeypatch):
+    monkeypatch.setattr(sys.modules["fedloom.engines.events"], "device_memory", lambda devices: 1000)
+    with pytest.raises(ValueError, match="7 clients at work at once need"):
+        fl.events(fl.FedDR(), FEDERATION, GD, W, 5)
 
+
+def test_nobody_online_is_an_error_and_not_an_endless_loop():
     system = System(availability=observed({0: [(0.0, 3.5)]}))
-    with pytest.raises(ValueError, match="nobody else can start"):
-        last(fl.events, fl.FedDR(), FEDERATION, GD, W, 10, system=system)
+    for chunk in (1, 10):
+        records = []
+        run = fl.events(fl.FedDR(), FEDERATION, GD, W, 10, system=system, chunk=chunk)
+        with pytest.raises(ValueError, match="nobody else can start"):
+            records.extend(record.keep() for record in run)
+        assert (records[-1].round, records[-1].clock.seconds, records[-1].clock.jobs) == (3, 3.0, 3)
+        with pytest.raises(ValueError, match="nobody else can start"):
+            last(fl.events, fl.FedDR(), FEDERATION, GD, W, 10, system=system, resume=records[-1])
+
+
+def test_whoever_fills_a_seat_has_the_weight_that_the_rule_would_give():
+    """`by_weight` counts draws, and its mean is plain; clients of small weight are busy less often, and fill in."""
+    p = np.array([0.8] + [0.2 / 6] * 6)
+    f = type(FEDERATION)(FEDERATION.hessians, FEDERATION.centers, p)
+    run = prepare(fl.FedAvg(), f, GD, W, 10, cohorts.by_weight(4), 0, "raise", None, System(compute=exponential()), 3)
+    flights = [f for _, stage in zip(range(100), Asynchronous(run, 3, 2).stages, strict=False) for f in stage.counted]
+    assert {f.client for f in flights} == set(range(7))
+    assert min(f.weight for f in flights) == 1
 
 
 def test_jobs_that_never_end_in_time_are_an_error():

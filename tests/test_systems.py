@@ -120,6 +120,17 @@ def test_fates_are_as_frequent_as_they_should_be():
         assert (j.done == 1) == (j.fate in ("lost", ""))
 
 
+def test_times_online_that_follow_upon_one_another_are_one():
+    night = observed({0: [(0.0, 6.0), (22.0, 24.0)], 1: [(0.0, 24.0)], 2: [(0.0, 5.0), (5.0, 9.0)]}, repeat=24.0)
+    window = night.over(3, lambda k: np.random.default_rng(0))
+    assert window(0, 3.0) == (-2.0, 6.0)
+    assert window(0, 23.5) == (22.0, 30.0)
+    assert window(0, 25.0) == (22.0, 30.0)
+    assert window(0, 30.0) == (46.0, 54.0)
+    assert window(1, 100.0) == (0.0, np.inf)
+    assert window(2, 4.0) == (0.0, 9.0)
+
+
 def test_who_goes_offline_breaks_off():
     system = System(compute=constant(4.0), availability=observed({0: [(0.0, 3.0)], 1: [(0.0, 9.0)], 2: [(0.0, 1.0)]}))
     courses = system.over(WORK, 0)

@@ -16,8 +16,8 @@ import numpy as np
 
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
-from fedloom.cohorts import CohortRule, everyone, scheduled
-from fedloom.engines.clock import Stalled
+from fedloom.cohorts import CohortRule
+from fedloom.engines.clock import Clock, Stalled
 from fedloom.engines.halves import in_steps
 from fedloom.engines.lanes import NOWHERE
 from fedloom.engines.measure import LARGE, step_operations
@@ -67,11 +67,6 @@ def events(
     system = System() if system is None else system
     run = prepare(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume, system, buffer)
     check_asynchronous(run, buffer)
-    if isinstance(cohort, scheduled) or (isinstance(system, Delays) and not isinstance(cohort, everyone | None)):
-        raise ValueError(
-            f"cohort: {cohort!r:.60} says who takes part in rounds, which this run does not have; use everyone(), or "
-            "give the clients' times online as a system's availability."
-        )
     check_chunk(chunk)
     assert run.start.origin is not None
     plan = plan or run.start.origin.plan or side_by_side(run, buffer)
@@ -132,12 +127,13 @@ class Asynchronous:
         else:
             work = Work(self.down, self.up, np.maximum(Packing(run, Plan(1)).steps_of_all(), 1))
             courses = (run.system or System()).over(work, run.seed)
-            self.timeline = Timeline(courses, lambda wave: run.cohorts(wave)[0], run.p, run.lanes, buffer)
+            self.timeline = Timeline(courses, lambda wave: run.cohorts(wave)[0], run.usual_weight, run.lanes, buffer)
         self.stages = iter(self.timeline)
         self.pending: dict[int, Flight] = {}  # jobs that have started and will reply, but are not computed yet
         self.uses: dict[int, int] = {}  # version -> how many of these have its message
         self.free_messages = list(range(self.seats + 1))[::-1]
         self.message_of: dict[int, int] = {}  # version -> where its message is kept
+        self._check_room(nbytes(jax.tree.map(jnp.asarray, run.algorithm.init_client(run.w))))
 
     def records(self, chunk: int) -> Iterator[Record]:
         run, record = self.run, self.run.start
@@ -146,7 +142,6 @@ class Asynchronous:
         at_once = int(min(chunk, table.rounds_at_once(self.buffer + 1)))
         memory = jax.tree.map(jnp.asarray, run.algorithm.init_client(run.w))
         room = self.seats + 1, self.seats + self.buffer
-        self._check_room(nbytes(memory))
         flying = nothing_in_flight(run.algorithm, run.solver, federation, record.server, memory, *room)
         if record.flying is not None:
             flying = jax.tree.unflatten(jax.tree.structure(flying), jax.tree.leaves(record.flying))
@@ -155,11 +150,13 @@ class Asynchronous:
         if record.round:
             run.check_clock(self.timeline.clock())
         failed: Stalled | None = None
+        clock = Clock()
         while record.round < run.rounds:
             t, stages = record.round, []
             try:
                 for _ in range(min(at_once, chunk - t % chunk, run.rounds - t)):
                     stages.append(next(self.stages))
+                    clock = self.timeline.clock()
             except Stalled as error:  # first the record that is due
                 failed = error
             if not stages and failed is not None:
@@ -184,7 +181,7 @@ class Asynchronous:
                 self.lanes,
             )
             table.take_back(rows)
-            record = self._after(record, server, table, stages, jax.device_get(applied))._replace(flying=flying)
+            record = self._after(record, server, table, stages, jax.device_get(applied), clock)._replace(flying=flying)
             table.round = record.round
             if record.round % chunk == 0 or record.round == run.rounds or failed is not None:
                 yield record
@@ -256,7 +253,9 @@ class Asynchronous:
             steps.rows[i] = ids
         return jobs, steps
 
-    def _after(self, record: Record, server: Any, table: Table, stages: list[Stage], applied: Applied) -> Record:
+    def _after(
+        self, record: Record, server: Any, table: Table, stages: list[Stage], applied: Applied, clock: Clock
+    ) -> Record:
         run, t, n = self.run, record.round, len(stages)
         dropped = list(record.dropped)
         for i, stage in enumerate(stages):
@@ -270,7 +269,6 @@ class Asynchronous:
                 raise server_not_finite(t + i, run.algorithm.exchanges[0].name)
             counts = finite & (np.array([f.weight for f in stage.counted]) > 0)
             table.known[ids[counts]] = True
-        clock = self.timeline.clock()
         sent = clock.replies + clock.lost + clock.duplicates
         counters = Counters(
             rounds=t + n,

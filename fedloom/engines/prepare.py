@@ -8,7 +8,7 @@ import numpy as np
 
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
-from fedloom.cohorts import CohortRule, everyone
+from fedloom.cohorts import CohortRule, everyone, scheduled, stragglers
 from fedloom.engines.run import Origin, Record, Run, shapes
 from fedloom.hyperparameters import misplaced_arrays, per_client_fields
 from fedloom.problem import Vector
@@ -75,19 +75,45 @@ def prepare(
         for name, shape in misplaced_arrays(value).items():
             raise ValueError(f"{type(value).__name__}: {name} must be one number, got an array of shape {shape}.")
     draw = cohort.over(p)
-    if rounds and buffer is None:
+    if buffer is not None:
+        _check_no_rounds(cohort, system)
+    elif rounds:
         draw(np.random.default_rng([seed, rounds - 1, 0]), rounds - 1)  # a trace may be too short
     w = _checked_model(w, federation)
-    synchronous = "" if system is None else f"synchronous rounds with {system!r}"
-    engine = synchronous if buffer is None else f"asynchronous, buffer={buffer}, with {system!r}"
-    origin = Origin(who, int(seed), w, engine=engine)
+    origin = Origin(who, int(seed), w, engine=(buffer, system))
     server = jax.tree.map(lambda x: jnp.array(x, jnp.asarray(x).dtype), algorithm.init(w))
     start = Record(0, server, {}, origin=origin) if resume is None else _checked_resume(resume, server, origin, rounds)
     key, drop = jax.random.key(int(seed)), on_nonfinite == "drop"
     lanes = cohort.lanes(len(p))
     return Run(
-        algorithm, federation, solver, draw, lanes, partial, p, w, int(rounds), int(seed), key, drop, start, system
+        algorithm,
+        federation,
+        solver,
+        draw,
+        lanes,
+        partial,
+        p,
+        w,
+        int(rounds),
+        int(seed),
+        key,
+        drop,
+        start,
+        system,
+        usual_weight=cohort.usual_weight(p),
     )
+
+
+def _check_no_rounds(cohort: CohortRule, system: Any) -> None:
+    """An asynchronous run has no rounds that a trace could tell the cohorts of; Delays draw users themselves."""
+    rule = cohort
+    while isinstance(rule, stragglers):
+        rule = rule.of
+    if isinstance(rule, scheduled) or (isinstance(system, Delays) and not isinstance(cohort, everyone)):
+        raise ValueError(
+            f"cohort: {cohort!r:.60} says who takes part in rounds, which this run does not have; use everyone(), or "
+            "give the clients' times online as a system's availability."
+        )
 
 
 def _check_system(system: Any, algorithm: Algorithm, clients: int, lanes: int) -> None:
@@ -116,8 +142,8 @@ def _checked_resume(resume: Record, server: Any, origin: Origin, rounds: int) ->
     if old.seed != origin.seed:
         raise ValueError(f"resume: the record's run has seed {old.seed}, this one {origin.seed}.")
     if resume.origin is not None and old.engine != origin.engine:
-        there, here = (o.engine or "synchronous rounds without a system" for o in (old, origin))
-        raise ValueError(f"resume: the record's run was of another kind: {there}; this one is: {here}.")
+        there, here = ("buffer = {}, system = {!r}".format(*o.engine) for o in (old, origin))
+        raise ValueError(f"resume: the record's run was of another kind: {there}; this one has {here}.")
     if not bool(jnp.array_equal(old.w, origin.w)):
         raise ValueError("resume: w must be the initial model of the record's run, not the model where it stopped.")
     if resume.round > rounds:

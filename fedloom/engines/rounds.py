@@ -71,7 +71,7 @@ class Rounds:
                 fates[course.fate] += 1
                 self.busy_until[int(draw.ids[i])] = course.free
             elif not counts[i]:
-                part = self._part(course, close)
+                part = self._part(course, close) if course.arrives > close else 0.0
                 work[i], counts[i] = work[i] * (part or 1.0), part > 0
                 fates["late"] += not counts[i]
             wasted += 0.0 if counts[i] else max(min(course.done, close) - course.ready, 0.0)

@@ -69,7 +69,7 @@ class Origin(NamedTuple):
     seed: int
     w: Vector
     plan: Any = None  # of the compiled engine: the same bits need the same plan
-    engine: str = ""  # with its system and buffer, in words; those of records without simulated time do not matter
+    engine: Any = None  # (buffer, system): the buffer is None in synchronous rounds
 
 
 class Record(NamedTuple):
@@ -115,6 +115,7 @@ class Run(NamedTuple):
     start: Record
     system: System | Delays | None = None
     on_clock: Rounds | None = None  # the rounds of a synchronous run under a system
+    usual_weight: Any = None  # in the mean, of each client that is drawn once
 
     def room(self, clients: int) -> int:
         """Room for a cohort: the expected size, or a power of two if more clients came than expected."""

@@ -47,8 +47,8 @@ class Timeline:
     last reply waits in the buffer are passed over. If cohorts have nobody else, anybody who can start does.
     """
 
-    def __init__(self, courses: Courses, draw: Callable[[int], Draw], p: np.ndarray, seats: int, buffer: int):
-        self.courses, self.draw, self.p, self.seats, self.buffer = courses, draw, p, seats, buffer
+    def __init__(self, courses: Courses, draw: Callable[[int], Draw], weight: np.ndarray, seats: int, buffer: int):
+        self.courses, self.draw, self.weight, self.seats, self.buffer = courses, draw, weight, seats, buffer
         n = courses.clients
         self.events: list[tuple[float, int, int, Flight | None]] = []  # (moment, kind, order, whose)
         self.order = 0
@@ -184,9 +184,11 @@ class Timeline:
         idle = np.flatnonzero(~self.busy & (self.offline_until <= self.now))
         for k in self.courses.rng("anybody", self.wave).permutation(idle).tolist():
             if self._online(k):
-                self._start(k, float(self.p[k]), 1.0)
+                self._start(k, float(self.weight[k]), 1.0)
                 if self.in_flight == self.seats:
-                    return
+                    break
+        # A wave and a client determine randomness: nobody may start again in this one.
+        self.wave, self.position, self.cohort = self.wave + 1, 0, self.draw(self.wave + 1)
 
     def _start(self, k: int, weight: float, work: float) -> None:
         course = self.courses.start(k, self.now, work)

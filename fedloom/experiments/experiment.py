@@ -113,7 +113,7 @@ class Experiment:
         """Load the data and raise a sentence for what cannot be run, before anything is compiled."""
         loaded = self.load()
         run = (self.algorithm, loaded.federation, self.solver, loaded.w, self.rounds, self.cohort, self.seed)
-        checked = prepare(*run, self.on_nonfinite, None, self.system)
+        checked = prepare(*run, self.on_nonfinite, None, self.system, self.buffer if self.engine == "events" else None)
         if self.engine == "events":
             check_asynchronous(checked, self.buffer)
         elif isinstance(self.system, Delays):

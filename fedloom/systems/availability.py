@@ -95,6 +95,17 @@ class observed(Availability):
         check_fields(self)
         object.__setattr__(self, "trace", settled(self.trace, ("from", "to")))
 
+    def _joined(self, rows: Any) -> list[tuple[float, float]]:
+        """Times online that follow upon one another are one, also from the end of the trace to its beginning."""
+        joined: list[tuple[float, float]] = []
+        for start, end in rows:
+            if joined and joined[-1][1] == start:
+                start = joined.pop()[0]
+            joined.append((start, end))
+        if self.repeat and len(joined) > 1 and joined[0][0] == 0 and joined[-1][1] == self.repeat:
+            joined[-1] = joined[-1][0], self.repeat + joined.pop(0)[1]
+        return joined
+
     def over(self, clients: int, generator: Callable[[int], Rng]) -> Windows:
         trace = check_trace(read_trace(self.trace, ("from", "to")), clients, "availability")
         for k, rows in trace.items():
@@ -108,15 +119,18 @@ class observed(Availability):
                 raise ValueError(f"availability: client {k} is online after repeat = {self.repeat:g} seconds.")
         if not any(trace.values()):
             raise ValueError("availability: in this trace nobody is ever online.")
+        whole = {k: self._joined(rows) for k, rows in trace.items()}
 
         def window(k: int, t: float) -> tuple[float, float]:
-            rows: Any = trace.get(k)
+            rows: Any = whole.get(k)
             if not rows:
                 return NEVER
             if not self.repeat:
                 i = bisect.bisect_right(rows, t, key=lambda row: row[1])
                 return rows[i] if i < len(rows) else NEVER
-            turn = max(int(t // self.repeat) - 1, 0)  # rounding may have put t into the next one
+            if rows[0][1] - rows[0][0] >= self.repeat:
+                return 0.0, np.inf
+            turn = int(t // self.repeat) - 2  # a time online may reach into the next turn, and rounding does so too
             while True:
                 past = turn * self.repeat
                 for start, end in rows:
