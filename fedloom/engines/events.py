@@ -25,9 +25,9 @@ from fedloom.engines.plan import Packing, Plan, check_plan
 from fedloom.engines.prepare import prepare
 from fedloom.engines.program import message_sizes
 from fedloom.engines.run import Counters, Record, Run, nbytes, not_finite, server_not_finite
-from fedloom.engines.simulate import check_chunk
+from fedloom.engines.simulate import check_chunk, first_table
 from fedloom.engines.stages import Applied, Jobs, Steps, nothing_in_flight, run_stages
-from fedloom.engines.table import ON_DEVICE, Memories, Table, device_memory, table_for
+from fedloom.engines.table import ON_DEVICE, Memories, Table, device_memory
 from fedloom.engines.timeline import Flight, Sampled, Stage, Timeline
 from fedloom.systems import Delays, System, Work
 
@@ -138,7 +138,7 @@ class Asynchronous:
     def records(self, chunk: int) -> Iterator[Record]:
         run, record = self.run, self.run.start
         federation = jax.tree.map(jnp.asarray, run.federation)
-        table = self._table()
+        table = first_table(run)
         at_once = int(min(chunk, table.rounds_at_once(self.buffer + 1)))
         memory = jax.tree.map(jnp.asarray, run.algorithm.init_client(run.w))
         room = self.seats + 1, self.seats + self.buffer
@@ -197,14 +197,6 @@ class Asynchronous:
                 f"cohort: {self.seats} clients at work at once need {needed / 1e9:.3g} GB for messages and results; "
                 "use a cohort of fewer clients, such as uniform(100)."
             )
-
-    def _table(self) -> Table:
-        clients = self.run.start.clients
-        if isinstance(clients, Memories):
-            return clients.table.copy()
-        table = table_for(self.run.algorithm.init_client(self.run.w), self.run.federation.clients)
-        table.write(clients)
-        return table
 
     def _schedule(self, stage: Stage) -> tuple[int, list[tuple[Flight, int]]]:
         """Where to keep the message of this stage, and the jobs to compute before it ends, with their messages."""

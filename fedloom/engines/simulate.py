@@ -82,7 +82,7 @@ def check_chunk(chunk: Any) -> None:
 def _records(run: Run, sizes: list[tuple[int, int]], chunk: int, packing: Packing) -> Iterator[Record]:
     plan = packing.plan
     federation = on_devices(jax.tree.map(jnp.asarray, run.federation), plan.devices)
-    table = _table(run, plan)
+    table = first_table(run, plan.devices)
     rounds = int(min(chunk, table.rounds_at_once(run.lanes)))  # of one call
     record = run.start
     ahead = calls(run, packing, chunk, rounds)
@@ -148,11 +148,11 @@ def is_seen(run: Run, t: int, chunk: int) -> bool:
     return t % chunk == 0 or t == run.rounds
 
 
-def _table(run: Run, plan: Plan) -> Table:
+def first_table(run: Run, devices: int = 1) -> Table:
     """The memories that the run starts with; a record's own are left as they are."""
     if isinstance(run.start.clients, Memories):
         return run.start.clients.table.copy()
-    table = table_for(run.algorithm.init_client(run.w), run.federation.clients, plan.devices)
+    table = table_for(run.algorithm.init_client(run.w), run.federation.clients, devices)
     table.write(run.start.clients)
     return table
 
