@@ -14,6 +14,7 @@ from fedloom.engines import table
 from fedloom.engines.events import Asynchronous
 from fedloom.engines.plan import Plan
 from fedloom.engines.prepare import prepare
+from fedloom.hyperparameters import frozen
 from fedloom.systems import Delays, System
 from fedloom.systems.availability import diurnal, markov, observed
 from fedloom.systems.compute import constant, exponential, lognormal, proportional, recorded
@@ -313,6 +314,22 @@ def test_a_client_that_explodes_is_named_or_left_out():
     assert np.all(np.isfinite(r.w))
     assert 2 not in r.clients
     assert imbalance(r, fl.FedDR(), f, W) < 1e-12
+
+
+@frozen
+class Counting(fl.FedAvg):
+    """Clients count their jobs; the replies of the first round's worth are not numbers."""
+
+    def init_client(self, w):
+        return jnp.zeros(())
+
+    def local(self, w, jobs, client):
+        return jnp.where(client.t < 1, jnp.nan, 0.0) * w, jobs + 1
+
+
+def test_the_memory_of_a_client_that_is_left_out_stays_as_it_was():
+    r = last(fl.events, Counting(), FEDERATION, GD, W, 21, on_nonfinite="drop")  # three jobs of each of seven clients
+    assert {k: float(m) for k, m in r.clients.items()} == dict.fromkeys(range(7), 2.0)
 
 
 REFUSED = [
