@@ -13,9 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
-
-jax.config.update("jax_num_cpu_devices", 2)
-
 import numpy as np
 
 import fedloom as fl
@@ -124,5 +121,6 @@ def runs() -> dict[str, Callable[[], Iterable[Any]]]:
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", 2)
     for name, results in runs().items():
         print(f"{digest(results())}  {name}", flush=True)

@@ -248,23 +248,23 @@ def test_memories_are_made_when_a_client_is_first_met():
 
 def test_a_large_table_grows_with_the_clients_met(monkeypatch):
     """Memory follows participation, and growing changes nothing."""
-    from fedloom.engines import table
+    from fedloom.engines import memory_store
 
     federation = fl.quadratics(clients=50, dimension=4, seed=1)
     args = (fl.FedDR(2.0), federation, fl.Exact(), W, 8)
     whole = last(fl.simulate, *args, cohort=cohorts.uniform(3))
-    monkeypatch.setattr(table, "AT_ONCE", 5 * 2 * 4 * 8)  # room for five clients
+    monkeypatch.setattr(memory_store, "AT_ONCE", 5 * 2 * 4 * 8)  # room for five clients
     grown = last(fl.simulate, *args, cohort=cohorts.uniform(3))
-    assert len(grown.clients) <= grown.clients.table.capacity < 50
+    assert len(grown.clients) <= grown.clients.store.capacity < 50
     assert bits(grown.server) == bits(whole.server)
     assert {k: bits(v) for k, v in grown.clients.items()} == {k: bits(v) for k, v in whole.clients.items()}
 
 
 def test_a_million_clients(monkeypatch):
     """Stateful, partial: the memory of a run follows the clients met, not the population."""
-    from fedloom.engines import table
+    from fedloom.engines import memory_store
 
-    monkeypatch.setattr(table, "AT_ONCE", 2**14)
+    monkeypatch.setattr(memory_store, "AT_ONCE", 2**14)
     n = 1_000_000
     x = np.random.default_rng(0).normal(size=(n, 1))
 
@@ -275,5 +275,5 @@ def test_a_million_clients(monkeypatch):
     run = fl.simulate(fl.Scaffold(), federation, fl.GD(0.1), np.zeros(1), 20, cohort=cohorts.uniform(100), chunk=10)
     record = list(run)[-1]
     assert 1900 < len(record.clients) <= 2000
-    assert record.clients.table.capacity < 5000
+    assert record.clients.store.capacity < 5000
     assert record.counters.messages == 20 * 200

@@ -10,10 +10,10 @@ import pytest
 
 import fedloom as fl
 from fedloom import cohorts, regularizers
-from fedloom.engines import table
-from fedloom.engines.events import Asynchronous
+from fedloom.engines import memory_store
+from fedloom.engines.asynchronous import Asynchronous
+from fedloom.engines.checks import checked
 from fedloom.engines.plan import Plan
-from fedloom.engines.prepare import prepare
 from fedloom.hyperparameters import frozen
 from fedloom.systems import Delays, System
 from fedloom.systems.availability import diurnal, markov, observed
@@ -40,7 +40,7 @@ TOLERANT = [fl.FedAvg(lr=0.8), fl.Scaffold(), fl.FedDR(eta=0.7, alpha=0.9), fl.F
 @pytest.mark.parametrize("cohort", [cohorts.everyone(), cohorts.uniform(3)], ids=["everyone", "uniform"])
 @pytest.mark.parametrize("algorithm", TOLERANT, ids=lambda v: type(v).__name__)
 def test_equal_speeds_and_a_buffer_of_the_cohort_are_synchronous_rounds(algorithm, cohort):
-    buffer = cohort.lanes(RAGGED.clients)
+    buffer = cohort.room(RAGGED.clients)
     args = algorithm, RAGGED, SGD, W, 6
     for a, b in zip(fl.simulate(*args, cohort=cohort), fl.events(*args, cohort=cohort, buffer=buffer), strict=True):
         np.testing.assert_allclose(a.w, b.w, rtol=1e-12, atol=1e-12)
@@ -167,9 +167,9 @@ def test_asyncfeddr_reaches_the_optimum_with_the_step_sizes_of_its_theorem(lam):
 
 
 def together_and_not(algorithm, federation, solver, w, rounds, system, lanes):
-    run = prepare(algorithm, federation, solver, w, rounds, None, 4, "raise", None, system, 1)
+    run = checked(algorithm, federation, solver, w, rounds, seed=4, system=system, buffer=1)
     for width, together in ((lanes, True), (lanes, False), (1, False)):
-        yield [r.keep() for r in Asynchronous(run, 1, width, together).records(1)]
+        yield [r.keep() for r in Asynchronous(run._replace(plan=Plan(width)), together).records(1)]
 
 
 def logistic(dtype=jnp.float64):
@@ -202,8 +202,8 @@ def test_jobs_computed_together_give_the_same_bits_as_one_at_a_time(lanes, dtype
 
 
 def test_batches_are_larger_than_one():
-    run = prepare(fl.FedAvg(), FEDERATION, GD, W, 10, None, 0, "raise", None, System(compute=exponential()), 1)
-    engine = Asynchronous(run, 1, 3)
+    run = checked(fl.FedAvg(), FEDERATION, GD, W, 10, system=System(compute=exponential()), buffer=1, plan=Plan(3))
+    engine = Asynchronous(run)
     sizes = [len(engine._schedule(stage)[1]) for stage, _ in zip(engine.stages, range(200), strict=False)]
     assert sizes[0] == 7  # all start at once
     assert sum(sizes) >= 200
@@ -225,8 +225,9 @@ def test_laws_hold_after_every_update_whatever_goes_wrong(method, seed):
     buffer = int(rng.integers(1, 4))
     cohort = [cohorts.everyone(), cohorts.uniform(4)][seed % 2]
     algorithm = fl.FedDR(0.5, 0.9) if method == "feddr" else fl.Scaffold()
-    run = prepare(algorithm, FEDERATION, GD, W, 80, cohort, seed, "raise", None, system, buffer)
-    engine = Asynchronous(run, buffer, 2)
+    more = {"cohort": cohort, "seed": seed, "system": system, "buffer": buffer, "plan": Plan(2)}
+    run = checked(algorithm, FEDERATION, GD, W, 80, **more)
+    engine = Asynchronous(run)
     stages = []
     engine.stages = (stages.append(s) or s for s in engine.stages)  # look on
     record = None
@@ -377,9 +378,9 @@ def test_memories_on_disk_give_the_same_bits(monkeypatch):
     args = fl.FedDR(), FEDERATION, GD, W, 20
     more = {"cohort": cohorts.uniform(3), "system": UNRELIABLE, "chunk": 4}
     here = last(fl.events, *args, **more)
-    monkeypatch.setattr(table, "ON_DEVICE", 0.0)
+    monkeypatch.setattr(memory_store, "ON_DEVICE", 0.0)
     there = last(fl.events, *args, **more)
-    assert isinstance(there.clients.table, table.DiskTable)
+    assert isinstance(there.clients.store, memory_store.DiskStore)
     assert bits(here.w) == bits(there.w)
     assert {k: bits(m) for k, m in here.clients.items()} == {k: bits(m) for k, m in there.clients.items()}
 
@@ -409,7 +410,7 @@ def test_bad_arguments_are_refused_at_once(options, words):
 
 
 def test_more_than_fits_in_flight_is_refused_at_once(monkeypatch):
-    monkeypatch.setattr(sys.modules["fedloom.engines.events"], "device_memory", lambda devices: 1000)
+    monkeypatch.setattr(sys.modules["fedloom.engines.asynchronous"], "device_memory", lambda devices: 1000)
     with pytest.raises(ValueError, match="7 clients at work at once need"):
         fl.events(fl.FedDR(), FEDERATION, GD, W, 5)
 
@@ -430,8 +431,9 @@ def test_whoever_fills_a_seat_has_the_weight_that_the_rule_would_give():
     """`by_weight` counts draws, and its mean is plain; clients of small weight are busy less often, and fill in."""
     p = np.array([0.8] + [0.2 / 6] * 6)
     f = type(FEDERATION)(FEDERATION.hessians, FEDERATION.centers, p)
-    run = prepare(fl.FedAvg(), f, GD, W, 10, cohorts.by_weight(4), 0, "raise", None, System(compute=exponential()), 3)
-    flights = [f for _, stage in zip(range(100), Asynchronous(run, 3, 2).stages, strict=False) for f in stage.counted]
+    more = {"cohort": cohorts.by_weight(4), "system": System(compute=exponential()), "buffer": 3, "plan": Plan(2)}
+    run = checked(fl.FedAvg(), f, GD, W, 10, **more)
+    flights = [f for _, stage in zip(range(100), Asynchronous(run).stages, strict=False) for f in stage.counted]
     assert {f.client for f in flights} == set(range(7))
     assert min(f.weight for f in flights) == 1
 

@@ -69,7 +69,7 @@ def test_a_diverging_point_is_named_and_leaves_the_others_alone(algorithm):
     assert last.diverged[2] is None
     found = last.diverged[1]
     assert found.words == str(error.value)
-    assert f"round {found.round} (from 0)" in found.words
+    assert f"round {found.round}," in found.words
     assert 0 < found.round < 11
     for record in records:  # flagged from the chunk on in which it happened, and for ever
         assert record.diverged[1] == (found if record.round > found.round else None)

@@ -11,11 +11,13 @@ import pytest
 
 import fedloom as fl
 from fedloom import cohorts
-from fedloom.engines import program
-from fedloom.engines.plan import Packing, Plan
-from fedloom.engines.prepare import prepare
-from fedloom.engines.simulate import calls, filled_trips
-from fedloom.engines.table import Table
+from fedloom.engines import sync_program
+from fedloom.engines.calls import arrays_of, calls
+from fedloom.engines.checks import checked
+from fedloom.engines.memory_store import DeviceStore
+from fedloom.engines.packing import Packer
+from fedloom.engines.plan import Plan
+from fedloom.engines.sync_clock import NoClock
 from tests.federations import W, last, least_squares
 
 SGD = fl.SGD(0.1, batch_size=4, epochs=2)
@@ -26,12 +28,12 @@ def called(monkeypatch):
     """How often the program is called."""
     count = []
 
-    @functools.wraps(program.run_rounds)
+    @functools.wraps(sync_program.run_rounds)
     def run_rounds(*args):
         count.append(args[-2])
-        return program.run_rounds(*args)
+        return sync_program.run_rounds(*args)
 
-    monkeypatch.setattr(sys.modules["fedloom.engines.simulate"], "run_rounds", run_rounds)
+    monkeypatch.setattr(sys.modules["fedloom.engines.synchronous"], "run_rounds", run_rounds)
     return count
 
 
@@ -40,7 +42,7 @@ def test_one_program_for_all_rounds_seeds_and_numbers(called):
     args, rule = (least_squares(), SGD, W), cohorts.bernoulli(0.4)
     last(fl.simulate, fl.FedAvg(), *args, 3, cohort=rule, chunk=3, plan=Plan(2))
     assert called == [3]
-    before = program.run_rounds._cache_size()
+    before = sync_program.run_rounds._cache_size()
     other = (args[0], fl.SGD(0.02, batch_size=4, epochs=2), 2 * W)
     compiled = []
 
@@ -54,21 +56,21 @@ def test_one_program_for_all_rounds_seeds_and_numbers(called):
         last(fl.simulate, fl.FedAvg(), *other, 5, cohort=rule, chunk=3, plan=Plan(2))
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
-    assert program.run_rounds._cache_size() == before
+    assert sync_program.run_rounds._cache_size() == before
     assert called == [3, 3, 3, 1, 3, 2]  # one call for each chunk
     assert compiled == []
 
 
 def lowered(algorithm, federation, solver, w, cohort, plan, chunk=1):
     """The program of a run's first call."""
-    run = prepare(algorithm, federation, solver, w, chunk, cohort, 0, "raise", None)
-    packing = Packing(run, plan)
-    t, draws, schedules, *_ = next(calls(run, packing, chunk, chunk))
-    rows = Table(algorithm.init_client(w), federation.clients).rows
-    trips = filled_trips(run, draws, lambda ids: ids, chunk)
+    run = checked(algorithm, federation, solver, w, chunk, cohort=cohort)
+    packer = Packer(run, plan)
+    t, draws, packings, *_ = next(calls(run, NoClock(run), packer, chunk, chunk))
+    rows = DeviceStore(algorithm.init_client(w), federation.clients).rows
+    arrays = arrays_of(run, draws, lambda ids: ids, chunk)
     federation = jax.tree.map(jnp.asarray, federation)
-    return program.run_rounds.lower(
-        algorithm, solver, federation, run.start.server, rows, trips, schedules, run.key, t, chunk
+    return sync_program.run_rounds.lower(
+        algorithm, solver, federation, run.start.server, rows, arrays, packings, run.key, t, chunk
     )
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import fedloom as fl
 from fedloom import cohorts
-from fedloom.engines.halves import Given, Job
+from fedloom.engines.keys import client_key, exchange_key
 from fedloom.engines.plan import Plan
-from fedloom.engines.run import client_key, exchange_key
+from fedloom.engines.split_solve import Given, Job
 from fedloom.hyperparameters import frozen
 from fedloom.problem import Problem
 from fedloom.testing import relative_difference
@@ -244,8 +244,8 @@ def halved(algorithm, solver=SGD, e=0):
     """As it is found inside a compiled program, which must be what is found outside."""
     job, given = job_and_given(algorithm, solver, e)
     found = []
-    jax.eval_shape(lambda given: found.append(job.has_halves(given)), given)
-    assert found == [job.has_halves(given)]
+    jax.eval_shape(lambda given: found.append(job.can_split(given)), given)
+    assert found == [job.can_split(given)]
     return found[0]
 
 

@@ -9,9 +9,10 @@ import pytest
 
 import fedloom as fl
 from fedloom import cohorts
-from fedloom.engines import measure
-from fedloom.engines.plan import Packing, Plan, check_plan
-from fedloom.engines.prepare import prepare
+from fedloom.engines import choose_plan
+from fedloom.engines.checks import checked
+from fedloom.engines.costs import LocalSteps
+from fedloom.engines.plan import Plan, check_plan
 from tests.federations import FEDERATION, W, last, least_squares
 
 RAGGED = least_squares()
@@ -19,7 +20,7 @@ RAGGED = least_squares()
 
 def run_of(federation=RAGGED, solver=None, rounds=10, cohort=None, resume=None):
     solver = solver or fl.SGD(0.1, batch_size=4)
-    return prepare(fl.FedAvg(), federation, solver, W, rounds, cohort, 0, "raise", resume)
+    return checked(fl.FedAvg(), federation, solver, W, rounds, cohort=cohort, resume=resume)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,7 @@ def test_a_plan_that_cannot_be_had():
     args = (fl.FedAvg(), FEDERATION, fl.GD(), W, 1)
     with pytest.raises(ValueError, match=rf'not {too_many}.*jax.config.update\("jax_num_cpu_devices", {too_many}\)'):
         fl.simulate(*args, plan=Plan(1, too_many))
-    with pytest.raises(TypeError, match=r"plan must be a value such as Plan\(lanes=4, devices=2\), got '2x1'"):
+    with pytest.raises(TypeError, match=r"plan must be a Plan, e\.g\. Plan\(lanes=4, devices=2\), got '2x1'"):
         fl.simulate(*args, plan="2x1")
     check_plan(Plan(1000, jax.local_device_count()))
 
@@ -64,40 +65,40 @@ def test_a_plan_that_cannot_be_had():
 def test_sizes_are_those_of_the_clients():
     for federation, sizes in ((RAGGED, [3, 9, 1, 6, 5]), (FEDERATION, [1] * 7)):
         run = run_of(federation)
-        packing = Packing(run, Plan(1))
-        assert packing.sizes.tolist() == sizes
-        assert packing.capacity == max(sizes)
+        steps = LocalSteps(run)
+        assert steps.sizes.tolist() == sizes
+        assert steps.capacity == max(sizes)
 
 
 # The rule.
 
 
 def ruled(run, operations, steps=1e6):
-    return measure.rule(run, Packing(run, Plan(1)), operations, steps)
+    return choose_plan.rule(run, operations, steps)
 
 
 def test_the_rule(monkeypatch):
     equal, ragged = run_of(FEDERATION), run_of(RAGGED, fl.SGD(0.1, batch_size=1))
     for devices in (1, 2, 3):
         monkeypatch.setattr(jax, "local_device_count", lambda n=devices: n)
-        assert ruled(equal, measure.LARGE) == Plan(1, devices)
-        assert ruled(equal, measure.LARGE / 2) == Plan(-(-7 // devices), devices)
+        assert ruled(equal, choose_plan.LARGE) == Plan(1, devices)
+        assert ruled(equal, choose_plan.LARGE / 2) == Plan(-(-7 // devices), devices)
         assert ruled(equal, 10.0, steps=10.0) == Plan(7)  # too little to be shared
         chosen = ruled(ragged, 1e3)
         assert chosen.devices == devices
         assert chosen.lanes * devices <= max(24 / 9, devices)  # 24 steps, of which one client takes 9
     monkeypatch.setattr(jax, "local_device_count", lambda: 100)
-    assert ruled(equal, measure.LARGE) == Plan(1, 7)  # not more devices than clients
+    assert ruled(equal, choose_plan.LARGE) == Plan(1, 7)  # not more devices than clients
     many = run_of(fl.quadratics(clients=1000, dimension=4))
     monkeypatch.setattr(jax, "local_device_count", lambda: 1)
-    assert ruled(many, 1e3) == Plan(measure.MOST)
+    assert ruled(many, 1e3) == Plan(choose_plan.MOST)
 
 
 def test_short_runs_are_not_measured(monkeypatch):
-    monkeypatch.setattr(measure, "measure", lambda *args: pytest.fail("It was measured."))
+    monkeypatch.setattr(choose_plan, "measure", lambda *args: pytest.fail("It was measured."))
     for run in (run_of(), run_of(FEDERATION), run_of(cohort=cohorts.uniform(3)), run_of(rounds=0)):
-        assert measure.choose(run) == measure.choose(run)
-    assert measure.choose(run_of(solver=fl.ToTolerance(), rounds=10**12)) == Plan(5)
+        assert choose_plan.planned(run).plan == choose_plan.planned(run).plan
+    assert choose_plan.planned(run_of(solver=fl.ToTolerance(), rounds=10**12)).plan == Plan(5)
 
 
 def test_a_step_is_counted_by_its_arithmetic():
@@ -105,9 +106,7 @@ def test_a_step_is_counted_by_its_arithmetic():
     x, y = np.ones((64, 100)), np.ones(64)
     federation = fl.examples((x, y), [64], lambda w, rows, key: (rows[0] @ w - rows[1]) ** 2)
     one, two = (
-        measure.step_operations(
-            prepare(fl.FedAvg(), federation, fl.SGD(0.1, batch_size=b), np.zeros(100), 1, None, 0, "raise", None)
-        )
+        choose_plan.step_operations(checked(fl.FedAvg(), federation, fl.SGD(0.1, batch_size=b), np.zeros(100), 1))
         for b in (16, 32)
     )
     assert 4 * 16 * 100 < two - one < 8 * 16 * 100
@@ -128,36 +127,36 @@ def test_a_finished_run_needs_no_cohort():
 def long(monkeypatch):
     """Every run is worth measuring, and a plan takes as many seconds as it has lanes."""
     timed = []
-    monkeypatch.setattr(measure, "LONG", 0)
+    monkeypatch.setattr(choose_plan, "LONG", 0)
 
     def seconds(run, plan, federation, draws):
         timed.append(plan)
         return float(abs(plan.lanes - 2) + plan.devices)
 
-    monkeypatch.setattr(measure, "_seconds", seconds)
+    monkeypatch.setattr(choose_plan, "_seconds", seconds)
     return timed
 
 
 def test_what_was_measured_is_remembered(long, cache):
     run, said = run_of(), []
-    assert measure.choose(run, said.append) == Plan(2, 1)
+    assert choose_plan.planned(run, said.append).plan == Plan(2, 1)
     assert len(said) == len(long) >= 3
     assert set(long) >= {Plan(1), Plan(2), Plan(-(-run.lanes // 2))}
     assert [p.devices for p in long] == sorted((p.devices for p in long), reverse=True)
     (kept,) = cache.iterdir()
     assert json.loads(kept.read_text()) == {"lanes": 2, "devices": 1}
     kept.write_text('{"lanes": 3, "devices": 1}')
-    assert measure.choose(run) == Plan(3)
+    assert choose_plan.planned(run).plan == Plan(3)
     other = run_of(solver=fl.SGD(0.1, batch_size=2))
-    assert measure.remembered(other) is None
-    assert measure.remembered(run_of(least_squares((3, 9, 1, 6, 6)))) is None
-    assert measure.remembered(run_of(cohort=cohorts.uniform(2))) is None
+    assert choose_plan.remembered(other) is None
+    assert choose_plan.remembered(run_of(least_squares((3, 9, 1, 6, 6)))) is None
+    assert choose_plan.remembered(run_of(cohort=cohorts.uniform(2))) is None
 
 
 def test_a_model_is_known_again_in_another_process(long):
     """By its name and shapes, not by where its functions happen to lie in memory."""
-    measure.choose(run_of(least_squares()))
-    assert measure.remembered(run_of(least_squares())) == Plan(2)
+    choose_plan.planned(run_of(least_squares()))
+    assert choose_plan.remembered(run_of(least_squares())) == Plan(2)
 
 
 @pytest.mark.parametrize(
@@ -165,29 +164,29 @@ def test_a_model_is_known_again_in_another_process(long):
 )
 def test_a_damaged_memory_is_no_memory(long, cache, content):
     run = run_of()
-    measure.choose(run)
+    choose_plan.planned(run)
     (kept,) = cache.iterdir()
     kept.write_text(content)
-    assert measure.remembered(run) is None
-    assert measure.choose(run) == Plan(2)
+    assert choose_plan.remembered(run) is None
+    assert choose_plan.planned(run).plan == Plan(2)
     assert json.loads(kept.read_text()) == {"lanes": 2, "devices": 1}
 
 
 def test_a_plan_of_another_machine_is_not_used(long, cache):
     """One with more devices than there are would only fail later."""
     run = run_of()
-    measure.choose(run)
+    choose_plan.planned(run)
     (kept,) = cache.iterdir()
     kept.write_text(json.dumps({"lanes": 2, "devices": jax.local_device_count() + 1}))
-    assert measure.choose(run) == Plan(2)
+    assert choose_plan.planned(run).plan == Plan(2)
 
 
 def test_a_cache_that_cannot_be_written_is_no_harm(long, tmp_path, monkeypatch):
     blocked = tmp_path / "file"
     blocked.touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-    assert measure.choose(run_of()) == Plan(2)
-    assert measure.remembered(run_of()) is None
+    assert choose_plan.planned(run_of()).plan == Plan(2)
+    assert choose_plan.remembered(run_of()) is None
 
 
 def test_no_home_is_no_harm(long, monkeypatch):
@@ -200,20 +199,20 @@ def test_no_home_is_no_harm(long, monkeypatch):
 
     monkeypatch.setattr("pwd.getpwuid", nobody)
     monkeypatch.delenv("HOME")
-    assert measure.choose(run_of()) == Plan(2)
+    assert choose_plan.planned(run_of()).plan == Plan(2)
 
 
 def test_widths():
-    assert measure._widths(1) == [1]
-    assert measure._widths(10) == [1, 2, 3, 5, 10]
-    assert measure._widths(8) == [1, 2, 4, 8]
-    assert measure._widths(300)[-1] == measure.MOST
+    assert choose_plan._widths(1) == [1]
+    assert choose_plan._widths(10) == [1, 2, 3, 5, 10]
+    assert choose_plan._widths(8) == [1, 2, 4, 8]
+    assert choose_plan._widths(300)[-1] == choose_plan.MOST
 
 
 def test_it_is_measured_indeed(cache):
     """On a trace shorter than what is looked at otherwise; the plan is one of the candidates, and works."""
     trace = cohorts.scheduled([[0, 1], [1, 2]])
-    plan = measure.measure(run_of(rounds=2, cohort=trace))
+    plan = choose_plan.measure(run_of(rounds=2, cohort=trace))
     assert plan.lanes in (1, 2)
     assert plan.devices in (1, 2)
     assert len(os.listdir(cache)) == 1

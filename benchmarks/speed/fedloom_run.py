@@ -23,9 +23,9 @@ from jax.flatten_util import ravel_pytree  # noqa: E402
 
 import fedloom as fl  # noqa: E402
 from benchmarks.speed.workloads import WORKLOADS, Workload  # noqa: E402
-from fedloom.engines.measure import measure  # noqa: E402
+from fedloom.engines.checks import checked  # noqa: E402
+from fedloom.engines.choose_plan import measure  # noqa: E402
 from fedloom.engines.plan import Plan  # noqa: E402
-from fedloom.engines.prepare import prepare  # noqa: E402
 from fedloom.metrics import cross_entropy  # noqa: E402
 from fedloom.models.layers import conv, dense, dropout, embedding, relu_pool, weights  # noqa: E402
 from fedloom.models.lstm import keras_weights, lstm  # noqa: E402
@@ -134,8 +134,8 @@ def run(w: Workload, rounds: int, warmup: int, plan: Plan | None) -> dict[str, A
     cohort = fl.cohorts.scheduled(trace)
     imported = time.perf_counter()
     if plan is None:
-        checked = prepare(fl.FedAvg(), federation, solver, flat, len(trace), cohort, 0, "raise", None)
-        plan = measure(checked, lambda words: print(words, file=sys.stderr))
+        run = checked(fl.FedAvg(), federation, solver, flat, len(trace), cohort=cohort)
+        plan = measure(run, lambda words: print(words, file=sys.stderr))
     measured = time.perf_counter()
     seconds, before, compiled = [], None, 0.0
     records = fl.simulate(fl.FedAvg(), federation, solver, flat, len(trace), cohort=cohort, chunk=w.chunk, plan=plan)

@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 
 import fedloom as fl  # noqa: E402
 from fedloom.data.examples import Examples  # noqa: E402
-from fedloom.engines.table import DiskTable  # noqa: E402
+from fedloom.engines.memory_store import DiskStore  # noqa: E402
 from fedloom.metrics import cross_entropy  # noqa: E402
 
 POOL, EXAMPLES, CHUNK, CHUNKS = 60_000, 20, 5, 5
@@ -70,8 +70,8 @@ def measure(population: int, cohorts: list[int]) -> None:
                 record.w.block_until_ready()
                 times.append((time.perf_counter() - start) / CHUNK)
                 start = time.perf_counter()
-            table = getattr(record.clients, "table", None)
-            where = "disk" if isinstance(table, DiskTable) else "memory"
+            store = getattr(record.clients, "store", None)
+            where = "disk" if isinstance(store, DiskStore) else "memory"
             print(
                 json.dumps(
                     {

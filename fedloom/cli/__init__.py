@@ -15,7 +15,7 @@ from fedloom.cli import experimenting, listing
 from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
-from fedloom.engines.measure import cache_directory
+from fedloom.engines.choose_plan import cache_directory
 from fedloom.hyperparameters import nearest
 
 MOST_DEVICES = 8  # of a CPU: each has a copy of the data

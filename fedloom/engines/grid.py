@@ -15,12 +15,18 @@ from jax.sharding import PartitionSpec
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
 from fedloom.cohorts import CohortRule, Draw, everyone
-from fedloom.engines.measure import side_by_side
-from fedloom.engines.plan import Packing, Plan
-from fedloom.engines.prepare import prepare
-from fedloom.engines.program import AXIS, Outcome, mesh, message_sizes, on_devices, run_rounds
-from fedloom.engines.run import Counters, NonFiniteUpdate, Record, Run, nbytes
-from fedloom.engines.simulate import calls, check_chunk, count, filled_trips, is_seen
+from fedloom.engines.aggregate import Outcome
+from fedloom.engines.bookkeeping import with_rounds
+from fedloom.engines.calls import arrays_of, calls
+from fedloom.engines.checks import check_chunk, checked
+from fedloom.engines.choose_plan import side_by_side
+from fedloom.engines.costs import message_sizes
+from fedloom.engines.packing import Packer
+from fedloom.engines.records import Counters, NonFiniteUpdate, Record, Sizes
+from fedloom.engines.run import Run
+from fedloom.engines.sync_clock import NoClock
+from fedloom.engines.sync_program import AXIS, mesh, on_devices, run_rounds
+from fedloom.engines.trees import Tree, nbytes
 from fedloom.problem import Vector
 
 SMALL = 100_000  # parameters of a model up to which points run side by side; a larger one keeps the cores busy alone
@@ -32,7 +38,7 @@ _COPIES = 4  # of the model that a client at work holds: start, model, gradient,
 class Diverged(NamedTuple):
     """Since when a point is not finite, and why."""
 
-    round: int  # from 0, as in the words
+    round: int  # from 1
     words: str
 
 
@@ -40,8 +46,8 @@ class GridRecord(NamedTuple):
     """All points after `round` rounds."""
 
     round: int
-    servers: Any  # the servers' states, with the points as the first axis of every array
-    points: tuple[Record, ...]  # the books of each point: counters, residual, unsolved; as they were when it diverged
+    servers: Tree  # the servers' states, with the points as the first axis of every array
+    points: tuple[Record, ...]  # counters, residual and unsolved of each point; as they were when it diverged
     diverged: tuple[Diverged | None, ...]
 
     @property
@@ -76,7 +82,7 @@ def simulate_grid(
     """
     if not algorithms or len(algorithms) != len(solvers):
         raise ValueError(
-            f"A grid needs points, and a solver for each algorithm; got {len(algorithms)} algorithms and "
+            f"A grid needs at least one algorithm, and a solver for each; got {len(algorithms)} algorithms and "
             f"{len(solvers)} solvers."
         )
     check_chunk(chunk)
@@ -84,10 +90,10 @@ def simulate_grid(
     for pair in pairs:
         if structure(pair) != structure(pairs[0]):
             raise ValueError(
-                f"The points of a grid may differ in numbers only, but {pairs[0]!r} and {pair!r} are of two structures."
+                f"The points of a grid may differ in numbers only, but {pairs[0]!r} and {pair!r} differ in structure."
             )
     # What can be wrong is wrong with all: domains were checked when the points were made.
-    run = prepare(algorithms[0], federation, solvers[0], w, rounds, cohort, seed, "raise", None)
+    run = checked(algorithms[0], federation, solvers[0], w, rounds, cohort=cohort, seed=seed)
     return _records(run, pairs, message_sizes(run), chunk)
 
 
@@ -101,9 +107,9 @@ def points_at_once(algorithm: Algorithm, federation: Federation, w: Vector, coho
     """How many points of this structure to run side by side; 1: run each alone, with `simulate`."""
     if w.size > SMALL:
         return 1
-    lanes = (everyone() if cohort is None else cohort).lanes(federation.clients)
+    room = (everyone() if cohort is None else cohort).room(federation.clients)
     memory, server = (nbytes(jax.eval_shape(init, w)) for init in (algorithm.init_client, algorithm.init))
-    state = 2 * server + (federation.clients + 2 * lanes) * memory + _COPIES * lanes * nbytes(w)
+    state = 2 * server + (federation.clients + 2 * room) * memory + _COPIES * room * nbytes(w)
     return int(min(max(BUDGET // state, 1), MOST))
 
 
@@ -122,9 +128,7 @@ def _run_points(
 _run_points = jax.jit(_run_points, donate_argnames="rows", static_argnames="devices")
 
 
-def _records(
-    run: Run, pairs: list[tuple[Algorithm, Solver]], sizes: list[tuple[int, int]], chunk: int
-) -> Iterator[GridRecord]:
+def _records(run: Run, pairs: list[tuple[Algorithm, Solver]], sizes: Sizes, chunk: int) -> Iterator[GridRecord]:
     """`run` is that of the first point; the others share all of it but algorithm, solver and state."""
     devices = min(jax.local_device_count(), len(pairs))
     federation = on_devices(jax.tree.map(jnp.asarray, run.federation), devices)
@@ -135,11 +139,11 @@ def _records(
     rows = jax.tree.map(lambda x: jnp.repeat(x[:, None], federation.clients, axis=1), blank)
     points = [run.start] * len(pairs)
     diverged: list[Diverged | None] = [None] * len(pairs)
-    packing = Packing(run, side_by_side(run, Packing(run, Plan(1))))
-    for t, draws, schedules, _, _ in calls(run, packing, chunk, chunk):
-        trips = filled_trips(run, draws, lambda ids: ids, chunk)  # every client has its own row
+    packer = Packer(run, side_by_side(run))
+    for t, draws, packings, _, _ in calls(run, NoClock(run), packer, chunk, chunk):
+        cohorts = arrays_of(run, draws, lambda ids: ids, chunk)  # every client has its own row
         servers, rows, outcomes = _run_points(
-            algorithms, solvers, federation, servers, rows, trips, schedules, run.key, t, len(draws), devices=devices
+            algorithms, solvers, federation, servers, rows, cohorts, packings, run.key, t, len(draws), devices=devices
         )
         outcomes = jax.device_get(outcomes)
         for p in range(len(pairs)):
@@ -147,25 +151,21 @@ def _records(
                 own = jax.tree.map(lambda x, p=p: x[p], outcomes)
                 points[p], diverged[p] = _counted(run, points[p], t, draws, own, sizes)
         t += len(draws)
-        if is_seen(run, t, chunk):
+        if run.has_record(t, chunk):
             yield GridRecord(t, jax.tree.map(lambda x: x[: len(pairs)], servers), tuple(points), tuple(diverged))
-            points = [point._replace(residual=None, unsolved=0) for point in points]
+            points = [point.fresh() for point in points]
 
 
 def _counted(
-    run: Run,
-    point: Record,
-    t: int,
-    draws: list[list[Draw]],
-    outcomes: tuple[Outcome, ...],
-    sizes: list[tuple[int, int]],
+    run: Run, point: Record, t: int, draws: list[list[Draw]], outcomes: tuple[Outcome, ...], sizes: Sizes
 ) -> tuple[Record, Diverged | None]:
-    """The books of a point after some rounds, or up to the one in which it diverged."""
+    """A point's record after some rounds, or up to the one in which it diverged."""
     try:
-        return count(run, point, t, draws, outcomes, sizes), None
+        return with_rounds(run, point, t, draws, outcomes, sizes), None
     except NonFiniteUpdate as error:
-        good = error.round - t
-        return count(run, point, t, draws[:good], outcomes, sizes) if good else point, Diverged(error.round, str(error))
+        good = error.round - 1 - t
+        before = with_rounds(run, point, t, draws[:good], outcomes, sizes) if good else point
+        return before, Diverged(error.round, str(error))
 
 
 def _stacked(trees: Sequence[Any], dtype: Any = None) -> Any:

@@ -16,7 +16,7 @@ from fedloom.engines.clock import FATES, Clock, Stalled
 from fedloom.systems import Course, Courses, JointModel
 
 REPLY, END, WAKE = range(3)  # events of one moment come in this order
-PATIENCE = 3  # cohorts drawn in vain, before the server takes anybody
+PATIENCE = 3  # cohorts of which nobody can start, before the server takes anybody
 
 
 class Flight(NamedTuple):
@@ -65,7 +65,8 @@ class Timeline:
         self.now, self.started, self.replies, self.in_flight = 0.0, 0, 0, 0
         self.ended = self.underway = 0.0  # seconds of jobs that have ended; sum of the starts of those in flight
         self.fates = dict.fromkeys(FATES, 0)
-        self.wasted, self.duplicates, self.in_vain = 0.0, 0, 0
+        self.wasted, self.duplicates = 0.0, 0
+        self.without_reply = 0  # jobs that have failed since the last reply
         self.staleness: list[int] = []
 
     def __iter__(self) -> Iterator[Stage]:
@@ -74,7 +75,7 @@ class Timeline:
         while True:
             if not self.events:
                 kept = f" ({len(waiting)} replies wait until there are {self.buffer})" if waiting else ""
-                raise Stalled(f"After second {self.now:g} nobody else can start{kept}, so the run cannot go on.")
+                raise Stalled(f"After second {self.now:g} nobody else can start{kept}, so the run cannot continue.")
             self.now = self.events[0][0]
             while self.events and self.events[0][0] == self.now:
                 _, kind, _, flight = heapq.heappop(self.events)
@@ -113,7 +114,7 @@ class Timeline:
             self.duplicates += 1
             return False
         self.last[flight.client] = flight.number
-        self.in_vain = 0
+        self.without_reply = 0
         return True
 
     def _count(self, flight: Flight) -> None:
@@ -141,10 +142,10 @@ class Timeline:
         self.offline_until[flight.client] = flight.course.free
         self.fates[flight.course.fate] += 1
         self.wasted += flight.course.done - flight.course.ready
-        self.in_vain += 1
-        if self.in_vain > 1_000 + 10 * self.courses.clients:
+        self.without_reply += 1
+        if self.without_reply > 1_000 + 10 * self.courses.clients:
             raise Stalled(
-                f"Not one of the last {self.in_vain} jobs led to a reply, up to second {self.now:g}. Do jobs take "
+                f"None of the last {self.without_reply} jobs led to a reply, up to second {self.now:g}. Do jobs take "
                 "longer than clients stay online, or are faults too frequent?"
             )
 
@@ -152,9 +153,9 @@ class Timeline:
         """Start jobs in all empty seats, as far as there are clients for them."""
         if self.in_flight == self.seats or not self.idle_clients or self.now < self.look_again:
             return
-        in_vain = 0
-        while self.in_flight < self.seats and self.idle_clients and in_vain < PATIENCE:
-            in_vain = 0 if self._start_some() else in_vain + 1
+        fruitless = 0  # cohorts in a row
+        while self.in_flight < self.seats and self.idle_clients and fruitless < PATIENCE:
+            fruitless = 0 if self._start_some() else fruitless + 1
         if self.in_flight < self.seats and self.idle_clients:
             self._start_anybody()
         if self.in_flight < self.seats and self.idle_clients:
@@ -218,7 +219,7 @@ class Timeline:
             self._at(soonest, WAKE, None)
 
 
-class Sampled:
+class SampledTimeline:
     """Stages of the joint model of user and delay: each counts one reply. A second is an update here.
 
     The model of a user is at least as new as its own last update, so it has one job at a time here too.

@@ -20,8 +20,9 @@ import numpy as np
 
 from fedloom.algorithm import Algorithm
 from fedloom.engines.clock import Clock
-from fedloom.engines.run import Counters, Record, shapes
-from fedloom.engines.table import Memories, table_for
+from fedloom.engines.memory_store import Memories, known_memories, store_for, write
+from fedloom.engines.records import Counters, Record
+from fedloom.engines.trees import shapes
 from fedloom.experiments.about import versions
 from fedloom.experiments.files import write_whole
 from fedloom.problem import Vector
@@ -44,10 +45,10 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> Non
     }  # besides the server's state, for those who want the model alone
     arrays |= {f"server {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record.server))}
     if isinstance(record.clients, Memories):
-        ids, rows = record.clients.table.committed()
+        ids, rows = known_memories(record.clients.store)
         arrays["clients"] = ids
         arrays |= {f"memory {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(rows))}
-    arrays |= {f"flying {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record.flying))}
+    arrays |= {f"flying {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record.in_flight))}
     meta["arrays"] = sorted(arrays)
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     content = io.BytesIO()
@@ -97,16 +98,16 @@ def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, conf
         server = _server(path, arrays, algorithm, w)
         memories: Any = {}
         if "clients" in arrays:
-            table = table_for(algorithm.init_client(w), clients)
-            leaves, structure = jax.tree.flatten(table.blank)
+            store = store_for(algorithm.init_client(w), clients)
+            leaves, structure = jax.tree.flatten(store.blank)
             stacked = [jnp.asarray(arrays[f"memory {i}"]) for i in range(len(leaves))]
-            table.commit(arrays["clients"], jax.tree.unflatten(structure, stacked))
-            table.round = meta["round"]
-            memories = Memories(table, meta["round"])
+            write(store, arrays["clients"], jax.tree.unflatten(structure, stacked))
+            store.round = meta["round"]
+            memories = Memories(store, meta["round"])
         flying = [
             jnp.asarray(arrays[f"flying {i}"]) for i in range(sum(a.startswith("flying ") for a in meta["arrays"]))
         ]
-    record = Record(meta["round"], server, memories, Counters(**meta["counters"]), flying=flying or None)
+    record = Record(meta["round"], server, memories, Counters(**meta["counters"]), in_flight=flying or None)
     if meta["clock"] is not None:
         clock = Clock(**meta["clock"])
         record = record._replace(clock=clock._replace(staleness=tuple(clock.staleness)))

@@ -14,9 +14,9 @@ from fedloom.algorithm import Algorithm
 from fedloom.algorithms import ALGORITHMS
 from fedloom.client import Solver
 from fedloom.cohorts import COHORTS, CohortRule, everyone
-from fedloom.engines.events import check_asynchronous
-from fedloom.engines.plan import Plan, check_plan
-from fedloom.engines.prepare import prepare
+from fedloom.engines.checks import checked
+from fedloom.engines.plan import Plan
+from fedloom.engines.run import Run
 from fedloom.experiments.loading import check_split, find_task, load
 from fedloom.experiments.plain import from_plain, to_plain
 from fedloom.hyperparameters import nearest
@@ -112,14 +112,7 @@ class Experiment:
     def check(self) -> Loaded:
         """Load the data and raise a sentence for what cannot be run, before anything is compiled."""
         loaded = self.load()
-        run = (self.algorithm, loaded.federation, self.solver, loaded.w, self.rounds, self.cohort, self.seed)
-        checked = prepare(*run, self.on_nonfinite, None, self.system, self.buffer if self.engine == "events" else None)
-        if self.engine == "events":
-            check_asynchronous(checked, self.buffer)
-        elif isinstance(self.system, Delays):
-            raise ValueError("system: delays are those of late replies; say engine = 'events' too.")
-        if self.plan != "auto":
-            check_plan(Plan.from_text(self.plan))
+        self.checked(loaded)
         if self.own_models and self.algorithm.own_model(self.algorithm.init_client(loaded.w)) is None:
             raise ValueError(
                 f"own_models: {name_of(self.algorithm)} keeps no model of each client; FedDR and FedPD do."
@@ -127,6 +120,23 @@ class Experiment:
         if self.own_models and loaded.data is None:
             raise ValueError(f"own_models: the clients of task {loaded.task.name!r} have no examples.")
         return loaded
+
+    def checked(self, loaded: Loaded) -> Run:
+        """The run on these data."""
+        asynchronous = self.engine == "events"
+        return checked(
+            self.algorithm,
+            loaded.federation,
+            self.solver,
+            loaded.w,
+            self.rounds,
+            cohort=self.cohort,
+            seed=self.seed,
+            on_nonfinite=self.on_nonfinite,
+            system=System() if self.system is None and asynchronous else self.system,
+            buffer=self.buffer if asynchronous else None,
+            plan=None if self.plan == "auto" else Plan.from_text(self.plan),
+        )
 
     def to_plain(self) -> dict[str, Any]:
         if isinstance(self.task, Task) and TASKS.get(self.task.name, self.task) is not self.task:

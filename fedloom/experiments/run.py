@@ -15,14 +15,12 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, BinaryIO
 
-from fedloom.engines import Clock, NonFiniteUpdate, Record, events, simulate
-from fedloom.engines.events import side_by_side
-from fedloom.engines.measure import choose
+from fedloom.engines import Clock, NonFiniteUpdate, Record, asynchronous, synchronous
+from fedloom.engines.checks import resumed
+from fedloom.engines.choose_plan import planned
 from fedloom.engines.plan import Plan
-from fedloom.engines.prepare import prepare
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import about
 from fedloom.experiments.experiment import Experiment, from_toml, name_of
@@ -245,22 +243,21 @@ class Running:
         w = loaded.w if start is None else start.w
         if start is None:
             self.begin(self._values(w, {}))
-        run = (e.algorithm, loaded.federation, e.solver, loaded.w, e.rounds)
+        run = e.checked(loaded)
         if self.plan is None:
-            checked = prepare(*run, e.cohort, e.seed, e.on_nonfinite, None)
-            auto = side_by_side(checked, e.buffer) if e.engine == "events" else choose(checked)
-            self.plan = auto if e.plan == "auto" else Plan.from_text(e.plan)
+            run = planned(run)
+            self.plan = run.plan
             self._write_about()
-        options: dict[str, Any] = {"cohort": e.cohort, "seed": e.seed, "on_nonfinite": e.on_nonfinite, "resume": start}
-        options |= {"chunk": min(e.evaluate_every, e.rounds), "plan": self.plan, "system": e.system}
-        engine = partial(events, buffer=e.buffer) if e.engine == "events" else simulate
+        run = run._replace(plan=self.plan)
+        engine = synchronous if run.buffer is None else asynchronous
+        chunk = min(e.evaluate_every, e.rounds)
         try:
-            for record in engine(*run, **options):
+            for record in engine.records(run if start is None else resumed(run, start), chunk):
                 if not self.take(record, self._values(record.w, record.clients)):
                     return None
                 w = record.w
         except NonFiniteUpdate as error:
-            self.give_up(error.round + 1, str(error))
+            self.give_up(error.round, str(error))
             return None
         return w
 

@@ -125,7 +125,7 @@ def _together(
                     continue
                 log, diverged, going = logs[i], record.diverged[place], False
                 if diverged is not None:
-                    log.give_up(diverged.round + 1, diverged.words)
+                    log.give_up(diverged.round, diverged.words)
                 else:
                     going = log.take(record.point(place), values[place])
                 if not going or record.round == e.rounds:

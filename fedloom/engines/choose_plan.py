@@ -1,7 +1,7 @@
 """Choosing a plan: by a rule for short runs, by measuring for long ones.
 
 What is measured is a step: plain averaging with the run's solver takes a few steps of its first cohort under each
-candidate, and the time of a round follows from the steps that the schedule needs. The best plan is remembered for the
+candidate, and the time of a round follows from the steps that the packing needs. The best plan is remembered for the
 machine, the data, the model and the solver, whatever the algorithm; so equal runs have equal plans.
 """
 
@@ -22,19 +22,22 @@ import numpy as np
 
 from fedloom.algorithm import Client, Cohort, Round, Server
 from fedloom.cohorts import Draw
-from fedloom.engines.halves import in_steps
-from fedloom.engines.lanes import filled
-from fedloom.engines.plan import Packing, Plan
-from fedloom.engines.program import on_devices, run_rounds
-from fedloom.engines.run import Run, shapes
-from fedloom.engines.schedule import Schedule
+from fedloom.engines.costs import LocalSteps, in_steps
+from fedloom.engines.lanes import cohort_arrays
+from fedloom.engines.packing import Packer, Packing
+from fedloom.engines.plan import Plan
+from fedloom.engines.run import Run
+from fedloom.engines.sync_program import on_devices, run_rounds
+from fedloom.engines.trees import shapes
 from fedloom.hyperparameters import frozen
 from fedloom.problem import Problem, Vector
+from fedloom.systems import Delays
 
 LARGE = 5e6  # floating-point operations of a step from which one client keeps a core busy alone
 SMALL = 3e7  # operations of a round up to which sharing it among devices costs more than it gains
 LONG = 2e13  # operations of a run from which measuring pays: a minute or more
-MOST = 256  # lanes beside one another: more gain nothing
+MOST = 256  # lanes side by side: more gain nothing
+MOST_JOBS = 64  # of an asynchronous run side by side
 ENOUGH = 0.05  # seconds that a timing should take
 AT_ONCE = 10  # rounds in a call: what a call costs beside them should not count much
 WORSE = 1.5  # times slower than the best so far: then still more lanes are not tried
@@ -60,35 +63,52 @@ class Averaging(Round):
 Say = Callable[[str], None]
 
 
-def choose(run: Run, say: Say = lambda words: None) -> Plan:
-    """The plan for a run. It does not depend on where the run is resumed."""
-    packing = Packing(run, Plan(1))
+def planned(run: Run, say: Say = lambda words: None) -> Run:
+    """The run with its plan: the one given, that of the record it resumes, or one that is chosen now."""
+    origin = run.start.origin
+    assert origin is not None
+    plan = run.plan or origin.plan or (_choose(run, say) if run.buffer is None else _asynchronous(run))
+    return run._replace(plan=plan, start=run.start._replace(origin=origin._replace(plan=plan)))
+
+
+def _choose(run: Run, say: Say) -> Plan:
+    """For synchronous rounds. It does not depend on where the run is resumed."""
     if not in_steps(run.solver):
-        return Plan(min(run.lanes, MOST))
-    steps = float(np.mean(packing.steps_of_all())) * run.lanes  # of a round, about
+        return Plan(min(run.cohort_room, MOST))
+    steps = float(np.mean(LocalSteps(run).of_all())) * run.cohort_room  # of a round, about
     operations = step_operations(run)
     if operations * steps * run.rounds < LONG:
-        return rule(run, packing, operations, steps)
+        return rule(run, operations, steps)
     return remembered(run) or measure(run, say)
 
 
-def rule(run: Run, packing: Packing, operations: float, steps: float) -> Plan:
+def _asynchronous(run: Run) -> Plan:
+    """As many jobs side by side as are likely to be waiting, unless one keeps a core busy alone."""
+    assert run.buffer is not None
+    if in_steps(run.solver) and step_operations(run) >= LARGE:
+        return Plan(1)
+    seats = run.system.tau + 1 if isinstance(run.system, Delays) else run.cohort_room
+    return Plan(int(min(max(np.ceil(np.sqrt(seats)), run.buffer), seats, MOST_JOBS)))
+
+
+def rule(run: Run, operations: float, steps: float) -> Plan:
     """One client at a time on each device for a large model, all side by side for a small one."""
-    devices = 1 if operations * steps < SMALL else min(jax.local_device_count(), run.lanes)
-    return Plan(1, devices) if operations >= LARGE else side_by_side(run, packing, devices)
+    devices = 1 if operations * steps < SMALL else min(jax.local_device_count(), run.cohort_room)
+    return Plan(1, devices) if operations >= LARGE else side_by_side(run, devices)
 
 
-def side_by_side(run: Run, packing: Packing, devices: int = 1) -> Plan:
+def side_by_side(run: Run, devices: int = 1) -> Plan:
     """As many lanes as there are clients in a cohort.
 
     But where clients take different numbers of steps, no more than the sum of all steps over the most of one client:
     others would only wait for that one.
     """
-    lanes = min(-(-run.lanes // devices), MOST)
-    if packing.uniform:
+    lanes = min(-(-run.cohort_room // devices), MOST)
+    packer = Packer(run, Plan(1))
+    if packer.uniform:
         return Plan(lanes, devices)
-    steps = packing.steps_of_all()
-    return Plan(int(min(max(np.mean(steps) * run.lanes / max(np.max(steps), 1) / devices, 1), lanes)), devices)
+    steps = packer.steps.of_all()
+    return Plan(int(min(max(np.mean(steps) * run.cohort_room / max(np.max(steps), 1) / devices, 1), lanes)), devices)
 
 
 _operations: dict[str, float] = {}  # by signature
@@ -116,9 +136,9 @@ def measure(run: Run, say: Say = lambda words: None) -> Plan:
     draws = [run.cohorts(t)[0] for t in range(min(3, run.rounds))]
     federation = jax.tree.map(jnp.asarray, run.federation)
     best: tuple[float, Plan] | None = None
-    for devices in sorted({1, min(jax.local_device_count(), run.lanes)}, reverse=True):
+    for devices in sorted({1, min(jax.local_device_count(), run.cohort_room)}, reverse=True):
         within = np.inf
-        for lanes in _widths(-(-run.lanes // devices)):
+        for lanes in _widths(-(-run.cohort_room // devices)):
             plan = Plan(lanes, devices)
             seconds = _seconds(run, plan, on_devices(federation, devices), draws)
             say(f"{plan}: {seconds:.3g} s a round")
@@ -138,17 +158,17 @@ def _widths(most: int) -> list[int]:
 
 def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
     """What a round takes: by itself if that is quick, else by the time of its steps."""
-    packing = Packing(run._replace(algorithm=Averaging()), plan)
+    packer = Packer(run._replace(algorithm=Averaging()), plan)
     server = on_devices(Averaging().init(run.w), plan.devices)
     room = run.room(max(len(d.ids) for d in draws))
-    packed = [packing(draw, room) for draw in draws]
+    packed = [packer(draw, room) for draw in draws]
 
-    def timed(schedules: list[Schedule], rounds: int) -> float:
-        """Seconds of so many rounds in one call, with these schedules in turn; the best of two or more."""
-        of = [i % len(schedules) for i in range(AT_ONCE)]
-        trip = filled(run.p, [draws[i] for i in of], lambda ids: ids, AT_ONCE, room)
-        stacked = Schedule(*(np.stack(x) for x in zip(*(schedules[i] for i in of), strict=True)))
-        arguments = (Averaging(), run.solver, federation, server, (), (trip,), (stacked,), run.key, 0, rounds)
+    def timed(packings: list[Packing], rounds: int) -> float:
+        """Seconds of so many rounds in one call, with these packings in turn; the best of two or more."""
+        of = [i % len(packings) for i in range(AT_ONCE)]
+        cohorts = cohort_arrays(run.p, [draws[i] for i in of], lambda ids: ids, AT_ONCE, room)
+        stacked = Packing(*(np.stack(x) for x in zip(*(packings[i] for i in of), strict=True)))
+        arguments = (Averaging(), run.solver, federation, server, (), (cohorts,), (stacked,), run.key, 0, rounds)
         times: list[float] = []
         while len(times) < 2 or sum(times) < 4 * ENOUGH:
             start = time.perf_counter()
@@ -156,7 +176,7 @@ def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
             times.append(time.perf_counter() - start)
         return min(times)
 
-    def few(steps: int) -> list[Schedule]:
+    def few(steps: int) -> list[Packing]:
         """Only the first clients of each lane, for so many steps."""
         return [s._replace(events=np.minimum(s.events, 1), steps=np.full_like(s.steps, steps)) for s in packed]
 
@@ -194,7 +214,7 @@ def _signature(run: Run) -> str:
         jax.__version__,
         # Numbers such as step sizes do not matter, and where functions are in memory is another thing every time.
         re.sub(" at 0x[0-9a-f]+", "", str(shapes((run.federation, run.solver, run.w)))),
-        run.lanes,
+        run.cohort_room,
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 

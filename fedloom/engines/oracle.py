@@ -1,6 +1,7 @@
 """The reference engine: one client at a time, nothing compiled. The oracle for the others, and the debugger.
 
-Print, set breakpoints, look at values anywhere inside a method or a solver: this is ordinary Python.
+Print, set breakpoints, look at values anywhere inside a method or a solver: this is ordinary Python. Nothing here is
+shared with the compiled engines except what a run is and what a record is.
 """
 
 from collections.abc import Iterator
@@ -12,24 +13,15 @@ import jax.numpy as jnp
 from fedloom.algorithm import Algorithm, Cohort, Exchange
 from fedloom.client import Federation, LocalClient, Solver
 from fedloom.cohorts import CohortRule
-from fedloom.engines.plan import Packing, Plan
-from fedloom.engines.prepare import prepare
-from fedloom.engines.program import message_sizes
-from fedloom.engines.run import (
-    ClientError,
-    Record,
-    Run,
-    all_finite,
-    client_key,
-    coin_key,
-    exchange_key,
-    nbytes,
-    not_finite,
-    server_key,
-    server_not_finite,
-)
+from fedloom.engines.checks import checked
+from fedloom.engines.costs import message_sizes
+from fedloom.engines.keys import client_key, coin_key, exchange_key, server_key
+from fedloom.engines.records import ClientError, Record, Sizes, client_not_finite, server_not_finite
+from fedloom.engines.run import Run
+from fedloom.engines.sync_clock import NoClock, SyncClock, timed
+from fedloom.engines.trees import Tree, all_finite, nbytes
 from fedloom.hyperparameters import for_client
-from fedloom.problem import Vector
+from fedloom.problem import Key, Vector
 from fedloom.systems import System
 
 
@@ -47,81 +39,92 @@ def reference(
     system: System | None = None,
 ) -> Iterator[Record]:
     """Run `rounds` rounds from the model w, and yield a record after each. The arguments are those of `simulate`."""
-    run = prepare(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume, system)
-    if system is not None:
-        run = run.with_clock(message_sizes(run), Packing(run, Plan(1)).steps_of_all())
-    return _records(run)
+    run = checked(
+        algorithm,
+        federation,
+        solver,
+        w,
+        rounds,
+        cohort=cohort,
+        seed=seed,
+        on_nonfinite=on_nonfinite,
+        resume=resume,
+        system=system,
+    )
+    # Only a simulated system needs the sizes beforehand; tracing for them would hide concrete values from a debugger.
+    sizes = [] if system is None else message_sizes(run)
+    return _records(run, timed(run, sizes), sizes)
 
 
-def _records(run: Run) -> Iterator[Record]:
+def _records(run: Run, clock: SyncClock | NoClock, sizes: Sizes) -> Iterator[Record]:
     record = run.start
     for t in range(record.round, run.rounds):
         with jax.disable_jit():
-            record = _round(run, t, record)
+            record = _round(run, clock, sizes, t, record)
         yield record
 
 
-def _round(run: Run, t: int, record: Record) -> Record:
-    server, clients, totals = record.server, dict(record.clients), record.counters
-    before = run.lost
-    draws = run.cohorts(t)
-    lost = run.lost - before
-    worst, unsolved, dropped, going = -jnp.inf, 0, [], True
+def _round(run: Run, clock: SyncClock | NoClock, sizes: Sizes, t: int, record: Record) -> Record:
+    server, clients, counters = record.server, dict(record.clients), record.counters
+    before = clock.lost.copy()
+    draws = clock.cohorts(t)
+    lost = clock.lost - before
+    worst, unsolved, dropped, active = -jnp.inf, 0, [], True
     for e, exchange in enumerate(run.algorithm.exchanges):
         key = exchange_key(run.key, t, e)
         message = exchange.send(server)
-        replies, states = {}, {}
-        down = up = gradients = 0
+        replies, memories = {}, {}
+        down = up = 0
         for k, work in zip(draws[e].ids.tolist(), draws[e].work.tolist(), strict=True):
             client = LocalClient(run.federation.objective(k), run.solver, client_key(key, k), coin_key(key), t, work)
             own = for_client(run.algorithm, k).exchanges[e]
             memory = clients[k] if k in clients else run.algorithm.init_client(run.w)
-            reply, state = _local(own, message, memory, client, k, t)
+            reply, memory = _local(own, message, memory, client, k, t)
             down, up = down + nbytes(message), up + nbytes(reply)
-            gradients += int(client.meter.gradients)
+            counters = counters.after_gradients(int(client.meter.gradients))
             worst, unsolved = max(worst, client.meter.residual), unsolved + int(client.meter.unsolved)
-            if all_finite((reply, state)):
-                replies[k], states[k] = reply, state
+            if all_finite((reply, memory)):
+                replies[k], memories[k] = reply, memory
             elif run.drop:
-                dropped.append((t, k, exchange.name))
+                dropped.append((t + 1, k, exchange.name))
             else:
-                raise not_finite(t, k, exchange.name)
+                raise client_not_finite(t, k, exchange.name)
         weight = {k: a for k, a in zip(draws[e].ids.tolist(), draws[e].weight.tolist(), strict=True) if k in replies}
-        going = going and sum(weight.values()) > 0  # if nobody counts, the rest of the round changes nothing either
-        if going:
+        active = active and sum(weight.values()) > 0  # if nobody counts, the rest of the round changes nothing either
+        if active:
             server = _receive(run, exchange, server, replies, weight, server_key(key))
             if not all_finite(server):
                 raise server_not_finite(t, exchange.name)
-            clients.update({k: states[k] for k in states if weight[k] > 0})  # committed if and only if the reply counts
-        totals = totals.after_exchanges(1, len(draws[e].ids), down, up, gradients)
+            clients.update({k: memories[k] for k in memories if weight[k] > 0})  # committed iff the reply counts
+        counters = counters.after_exchanges(1, len(draws[e].ids), down, up)
     if lost.any():
-        totals = totals.after_lost(lost, message_sizes(run))
+        counters = counters.after_lost(lost, sizes)
     return Record(
         round=t + 1,
         server=server,
         clients=clients,
-        counters=totals.after_rounds(1),
+        counters=counters.after_rounds(1),
         cohort=tuple(d.ids for d in draws),
         residual=None if worst == -jnp.inf else float(worst),
         unsolved=unsolved,
         dropped=tuple(dropped),
         origin=record.origin,
-        clock=run.clock,
+        clock=clock.clock,
     )
 
 
-def _local(exchange: Exchange, message: Any, memory: Any, client: LocalClient, k: int, t: int) -> tuple[Any, Any]:
+def _local(exchange: Exchange, message: Tree, memory: Tree, client: LocalClient, k: int, t: int) -> tuple[Tree, Tree]:
     try:
         return exchange.local(message, memory, client)
     except Exception as error:
         raise ClientError(
-            f"Client {k}, round {t} (from 0), exchange {exchange.name!r}: {type(error).__name__}: {error}"
+            f"Client {k}, round {t + 1}, exchange {exchange.name!r}: {type(error).__name__}: {error}"
         ) from error
 
 
 def _receive(
-    run: Run, exchange: Exchange, server: Any, replies: dict[int, Any], weight: dict[int, float], key: Any
-) -> Any:
+    run: Run, exchange: Exchange, server: Tree, replies: dict[int, Tree], weight: dict[int, float], key: Key
+) -> Tree:
     """Hand the weighted mean, the population sum and the share of those who count to the server."""
     replies = {k: reply for k, reply in replies.items() if weight[k] > 0}
     population = {k: float(run.p[k]) for k in replies}
@@ -130,7 +133,7 @@ def _receive(
     return exchange.receive(server, mean, Cohort(sum(population.values()), key, total))
 
 
-def _weighted_sum(replies: dict[int, Any], weight: dict[int, float], scale: float) -> Any:
+def _weighted_sum(replies: dict[int, Tree], weight: dict[int, float], scale: float) -> Tree:
     parts = [jax.tree.map(lambda x, a=weight[k]: a * x, reply) for k, reply in replies.items()]
 
     def add(*leaves: Vector) -> Vector:

@@ -1,59 +1,73 @@
-"""Synchronous rounds on a virtual clock: how long they take, and whose reply does not come in time."""
-
-from collections.abc import Callable
+"""Synchronous rounds on a simulated clock: how long they take, and whose reply does not arrive in time."""
 
 import numpy as np
 
-from fedloom.algorithm import Exchange
 from fedloom.cohorts import Draw
 from fedloom.engines.clock import FATES, Clock, Stalled
+from fedloom.engines.costs import LocalSteps
+from fedloom.engines.records import Sizes
+from fedloom.engines.run import Run
 from fedloom.systems import Course, System, Work
 
 PATIENCE = 1000  # rounds without any reply
 
 
-class Rounds:
-    """The rounds of a run under a system, in order. The same ones come again if one goes back."""
+class NoClock:
+    """Rounds that take no time: whoever is drawn is counted."""
 
-    def __init__(
-        self,
-        system: System,
-        exchanges: tuple[Exchange, ...],
-        works: list[Work],
-        draw: Callable[[int, int], Draw],
-        seed: int,
-    ):
-        self.system, self.exchanges, self.works, self.draw, self.seed = system, exchanges, works, draw, seed
+    def __init__(self, run: Run):
+        self.cohorts = run.cohorts
+        self.clock = None
+        self.lost = np.zeros((len(run.algorithm.exchanges), 2), int)
+
+
+def timed(run: Run, sizes: Sizes) -> "SyncClock | NoClock":
+    """The rounds of a run under its system, if it has one, from where the run starts; messages have these sizes."""
+    if not isinstance(run.system, System):
+        return NoClock(run)
+    rounds = SyncClock(run, run.system, sizes)
+    if run.start.round:
+        rounds.cohorts(run.start.round - 1)
+        run.check_clock(rounds.clock)
+    return rounds
+
+
+class SyncClock:
+    """The rounds of a run under a system, in order. Going back gives the same ones again."""
+
+    def __init__(self, run: Run, system: System, sizes: Sizes):
+        self.run, self.system, self.exchanges = run, system, run.algorithm.exchanges
+        steps = np.maximum(LocalSteps(run).of_all(), 1)
+        self.works = [Work(down, up, steps) for down, up in sizes]
         self._begin()
 
     def _begin(self) -> None:
         self.clock, self.next = Clock(), 0
-        self.courses = self.system.over(self.works[0], self.seed)
+        self.courses = self.system.over(self.works[0], self.run.seed)
         self.busy_until: dict[int, float] = {}  # clients that have crashed
-        self.in_vain = 0  # rounds since somebody replied
-        self.lost = np.zeros(
-            (len(self.exchanges), 2), int
-        )  # messages down and replies up that count for nothing, so far
+        self.without_reply = 0  # rounds since the last reply
+        # Messages that went down, and replies that came up, without being counted, so far.
+        self.lost = np.zeros((len(self.exchanges), 2), int)
 
     def cohorts(self, t: int) -> list[Draw]:
-        """Who is counted in round t, one cohort for each exchange. After it, `clock` is that of the round's end."""
+        """Who is counted in round t, one cohort for each exchange. Then `clock` is that of the round's end."""
         if t < self.next:
             self._begin()
         while True:
             draws: list[Draw] = []
             for e, exchange in enumerate(self.exchanges):
-                if draws and not len(draws[-1].ids):  # nobody has replied: the round is over
+                if draws and not len(draws[-1].ids):  # nobody replied: the round is over
                     draws.append(draws[-1])
                     continue
                 again = exchange.same_cohort and draws
                 self.courses.work = self.works[e]
-                draws.append(self._exchange(draws[-1] if again else self.draw(self.next, e), e))
+                draws.append(self._exchange(draws[-1] if again else self.run.drawn(self.next, e), e))
             self.next += 1
             if self.next == t + 1:
                 return draws
 
     def _exchange(self, draw: Draw, e: int) -> Draw:
-        """One trip: everybody who is online starts at once."""
+        """One trip: everybody who is online starts at the same time."""
         draw, now = self._online(draw)
         courses = [
             self.courses.start(k, now, part) for k, part in zip(draw.ids.tolist(), draw.work.tolist(), strict=True)
@@ -87,17 +101,17 @@ class Rounds:
             staleness=(c.replies + replies,),
             **{fate: getattr(c, fate) + n for fate, n in fates.items()},
         )
-        self.in_vain = 0 if replies else self.in_vain + 1
-        if self.in_vain == PATIENCE:
+        self.without_reply = 0 if replies else self.without_reply + 1
+        if self.without_reply == PATIENCE:
             raise Stalled(
                 f"Nobody has replied in {PATIENCE} rounds, up to second {close:g}. Do jobs take longer than the "
-                "deadline, or than clients stay online?"
+                "deadline, or longer than clients stay online?"
             )
         self.lost[e] += m - replies, fates["lost"] + copies
         return Draw(draw.ids[counts], draw.weight[counts], work[counts])
 
     def _online(self, draw: Draw) -> tuple[Draw, float]:
-        """Those who are online, now or as soon as anybody is."""
+        """Those who are online now, or as soon as anybody is."""
 
         def since(k: int) -> float:
             ready = max(self.clock.seconds, self.busy_until.get(k, 0.0))
@@ -108,7 +122,7 @@ class Rounds:
         if now == np.inf:
             raise Stalled(
                 f"After second {self.clock.seconds:g} none of the clients {draw.ids[:10].tolist()} of a cohort is ever "
-                "online again, so the run cannot go on."
+                "online again, so the run cannot continue."
             )
         here = came <= now
         return Draw(draw.ids[here], draw.weight[here], draw.work[here]), now

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 import fedloom as fl
 from benchmarks.speed.workloads import WORKLOADS
 from fedloom import cohorts
-from fedloom.engines import measure
-from fedloom.engines.plan import Packing, Plan
-from fedloom.engines.prepare import prepare
-from fedloom.engines.schedule import pack, wasted
+from fedloom.engines import choose_plan
+from fedloom.engines.checks import checked
+from fedloom.engines.costs import LocalSteps
+from fedloom.engines.packing import Packer, pack, wasted
+from fedloom.engines.plan import Plan
 
 LANES, DEVICES, SPARE = st.integers(1, 5), st.integers(1, 3), st.integers(0, 4)
 RAGGED = st.lists(st.integers(0, 30), max_size=12).map(lambda steps: np.array(steps, np.int32))
@@ -131,39 +132,38 @@ def lr_synthetic():
     x, y = np.zeros((sum(LR.sizes), 1)), np.zeros(sum(LR.sizes))
     federation = fl.examples((x, y), LR.sizes, lambda w, rows, key: (rows[0] @ w - rows[1]) ** 2)
     solver = fl.SGD(LR.lr, batch_size=LR.batch, epochs=LR.epochs)
-    return prepare(
-        fl.FedAvg(), federation, solver, np.zeros(1), 30, cohorts.scheduled(LR.cohorts(30)), 0, "raise", None
-    )
+    return checked(fl.FedAvg(), federation, solver, np.zeros(1), 30, cohort=cohorts.scheduled(LR.cohorts(30)))
 
 
-def share(packing):
+def share(run, plan):
     """The mean wasted share over the workload's cohorts."""
-    draws = [packing.run.cohorts(t)[0] for t in range(30)]
-    return np.mean([wasted(packing(draw, LR.cohort), packing.steps(draw)) for draw in draws])
+    packer, draws = Packer(run, plan), [run.cohorts(t)[0] for t in range(30)]
+    return np.mean([wasted(packer(draw, LR.cohort), packer.steps(draw.ids, draw.work)) for draw in draws])
 
 
 def test_less_than_a_twentieth_of_the_steps_is_wasted_on_ragged_clients(monkeypatch):
     run = lr_synthetic()
-    assert Packing(run, Plan(1)).steps_of_all().tolist() == [LR.steps(k) for k in range(LR.clients)]
+    assert LocalSteps(run).of_all().tolist() == [LR.steps(k) for k in range(LR.clients)]
     for plan in (Plan(1), Plan(2), Plan(1, 2)):
-        assert share(Packing(run, plan)) < 0.05, plan
+        assert share(run, plan) < 0.05, plan
     # All side by side, padded to the longest, is what is to be avoided.
-    assert share(Packing(run, Plan(LR.cohort))) > 0.5
-    steps = float(Packing(run, Plan(1)).steps(run.cohorts(0)[0]).sum())
+    assert share(run, Plan(LR.cohort)) > 0.5
+    first = run.cohorts(0)[0]
+    steps = float(LocalSteps(run)(first.ids, first.work).sum())
     for devices in (1, 2):
         monkeypatch.setattr("jax.local_device_count", lambda n=devices: n)
-        chosen = measure.rule(run, Packing(run, Plan(1)), operations=5e4, steps=steps)
-        assert share(Packing(run, chosen)) < 0.05, chosen
+        chosen = choose_plan.rule(run, operations=5e4, steps=steps)
+        assert share(run, chosen) < 0.05, chosen
 
 
 def test_partial_work_is_packed_by_what_is_done():
     federation = fl.examples(np.zeros((40, 1)), [10] * 4, lambda w, rows, key: rows @ w)
     solver = fl.SGD(0.1, batch_size=2, epochs=4)
     args = (fl.FedAvg(), federation, solver, np.zeros(1), 1)
-    slow = prepare(*args, cohorts.stragglers(of=cohorts.everyone(), share=1.0), 0, "raise", None)
-    packing, draw = Packing(slow, Plan(2)), slow.cohorts(0)[0]
-    assert packing.together == [False]
-    steps = packing.steps(draw)
+    slow = checked(*args, cohort=cohorts.stragglers(of=cohorts.everyone(), share=1.0))
+    packer, draw = Packer(slow, Plan(2)), slow.cohorts(0)[0]
+    assert packer.together == [False]
+    steps = packer.steps(draw.ids, draw.work)
     assert steps.tolist() == [5 * int(np.ceil(4 * u)) for u in draw.work]
-    check(packing(draw, 4), steps, 4)
-    assert Packing(prepare(*args, None, 0, "raise", None), Plan(2)).together == [True]
+    check(packer(draw, 4), steps, 4)
+    assert Packer(checked(*args), Plan(2)).together == [True]

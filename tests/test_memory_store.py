@@ -11,8 +11,8 @@ import pytest
 
 import fedloom as fl
 from fedloom import cohorts
-from fedloom.engines import table
-from fedloom.engines.table import DiskTable, Memories, Table, table_for
+from fedloom.engines import memory_store
+from fedloom.engines.memory_store import DeviceStore, DiskStore, Memories, known_memories, store_for, write
 from tests.federations import W, bits, last, least_squares
 
 FEDERATION = least_squares()
@@ -27,7 +27,7 @@ def all_bits(record):
 
 @pytest.fixture
 def on_disk(monkeypatch):
-    monkeypatch.setattr(table, "ON_DEVICE", 0)
+    monkeypatch.setattr(memory_store, "ON_DEVICE", 0)
 
 
 @pytest.mark.parametrize("algorithm", [fl.Scaffold(), fl.FedDR(2.0)], ids=["scaffold", "feddr"])
@@ -35,14 +35,14 @@ def test_the_same_bits_as_in_memory(algorithm, monkeypatch):
     """FedDR's memories start at w, not at 0. Chunks of 4 rounds, of which a call may take 4, 2 or 1."""
     args = (algorithm, FEDERATION, SOLVER, W, 6)
     memory = last(fl.simulate, *args, cohort=RULE, chunk=4)
-    assert type(memory.clients.table) is Table
-    monkeypatch.setattr(table, "ON_DEVICE", 0)
+    assert type(memory.clients.store) is DeviceStore
+    monkeypatch.setattr(memory_store, "ON_DEVICE", 0)
     size = sum(x.nbytes for x in jax.tree.leaves(algorithm.init_client(W)))
     for rounds in (4, 2, 1):
-        monkeypatch.setattr(table, "LENT", rounds * 3 * size)
+        monkeypatch.setattr(memory_store, "LENT", rounds * 3 * size)
         disk = list(fl.simulate(*args, cohort=RULE, chunk=4))
         assert [record.round for record in disk] == [4, 6]
-        assert type(disk[-1].clients.table) is DiskTable
+        assert type(disk[-1].clients.store) is DiskStore
         assert all_bits(disk[-1]) == all_bits(memory)
 
 
@@ -73,17 +73,17 @@ def test_memories_read_early_stay_as_they_were(on_disk):
 
 
 def test_rows_come_back():
-    disk, memory = DiskTable(BLANK, 100), Table(BLANK, 100)
+    disk, memory = DiskStore(BLANK, 100), DeviceStore(BLANK, 100)
     rng = np.random.default_rng(0)
     for ids in ([3, 99, 7], [7, 0], [50]):
         ids = np.array(ids)
         rows = {"c": rng.normal(size=(len(ids), 8)), "met": rng.random(len(ids)) < 0.5, "times": ids.astype(np.int32)}
         for t in (disk, memory):
-            t.commit(ids, rows)
+            write(t, ids, rows)
     for t in (disk, memory, disk.copy(), memory.copy()):
-        ids, rows = t.committed()
+        ids, rows = known_memories(t)
         assert ids.tolist() == [0, 3, 7, 50, 99]
-        assert bits(rows) == bits(memory.committed()[1])
+        assert bits(rows) == bits(known_memories(memory)[1])
         assert rows["times"].tolist() == [0, 3, 7, 50, 99]
         view = Memories(t, 0)
         assert list(view) == ids.tolist()
@@ -97,8 +97,8 @@ def test_rows_come_back():
 
 
 def test_whoever_is_not_known_has_the_first_memory():
-    disk = DiskTable(BLANK, 10)
-    disk.commit(np.array([4]), jax.tree.map(lambda x: np.full((1, *np.shape(x)), 0, np.asarray(x).dtype), BLANK))
+    disk = DiskStore(BLANK, 10)
+    write(disk, np.array([4]), jax.tree.map(lambda x: np.full((1, *np.shape(x)), 0, np.asarray(x).dtype), BLANK))
     ids = np.array([8, 4, 2])
     lent = disk.lend(ids, 6)
     assert all(x.shape[0] == 6 for x in jax.tree.leaves(lent))
@@ -109,21 +109,21 @@ def test_whoever_is_not_known_has_the_first_memory():
 
 
 def test_a_copy_is_its_own():
-    disk = DiskTable(BLANK, 10)
-    disk.commit(np.array([4]), jax.tree.map(lambda x: np.asarray(x)[None], BLANK))
-    before = bits(disk.committed()[1])
+    disk = DiskStore(BLANK, 10)
+    write(disk, np.array([4]), jax.tree.map(lambda x: np.asarray(x)[None], BLANK))
+    before = bits(known_memories(disk)[1])
     twin = copy.copy(Memories(disk, 0))
-    disk.commit(np.array([4, 5]), jax.tree.map(lambda x: np.stack([np.zeros_like(x)] * 2), BLANK))
+    write(disk, np.array([4, 5]), jax.tree.map(lambda x: np.stack([np.zeros_like(x)] * 2), BLANK))
     assert list(twin) == [4]
-    assert bits(twin.table.committed()[1]) == before
+    assert bits(known_memories(twin.store)[1]) == before
 
 
 def test_only_clients_that_were_met_take_space_and_it_is_given_back():
     blank = {"c": np.ones(1024)}  # 8 KiB: two pages
-    disk = DiskTable(blank, 100_000)
+    disk = DiskStore(blank, 100_000)
     file = disk.files["c"].fileno()
     assert os.fstat(file).st_size == 100_000 * 8192
-    disk.commit(np.arange(0, 100_000, 10_000), {"c": np.ones((10, 1024))})
+    write(disk, np.arange(0, 100_000, 10_000), {"c": np.ones((10, 1024))})
     os.fsync(file)
     assert 10 * 8192 <= 512 * os.fstat(file).st_blocks <= 10 * 8192 + 64 * 4096
     assert os.fstat(file).st_nlink == 0  # it has no name, so the system frees it with the table, however the run ends
@@ -134,17 +134,17 @@ def test_only_clients_that_were_met_take_space_and_it_is_given_back():
 
 
 def test_a_table_that_does_not_fit_goes_to_disk(monkeypatch):
-    monkeypatch.setattr(table, "device_memory", lambda devices: 1000 // devices)
+    monkeypatch.setattr(memory_store, "device_memory", lambda devices: 1000 // devices)
     vector = np.zeros(5)  # 40 bytes; a quarter of the memory is 250
-    assert type(table_for(vector, 6)) is Table
-    assert type(table_for(vector, 7)) is DiskTable
-    assert type(table_for(vector, 6, devices=2)) is DiskTable
-    assert type(table_for((), 10**6)) is Table  # no memories at all
+    assert type(store_for(vector, 6)) is DeviceStore
+    assert type(store_for(vector, 7)) is DiskStore
+    assert type(store_for(vector, 6, devices=2)) is DiskStore
+    assert type(store_for((), 10**6)) is DeviceStore  # no memories at all
 
 
 def test_a_first_memory_may_be_plain_numbers():
     """The reference engine takes them, so must the others."""
-    assert table_for({"n": 0.0, "met": False}, 3).committed()[0].tolist() == []
+    assert known_memories(store_for({"n": 0.0, "met": False}, 3))[0].tolist() == []
 
 
 def test_dropped_and_weightless_clients_are_not_committed_on_disk(on_disk):

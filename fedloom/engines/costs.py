@@ -1,0 +1,91 @@
+"""What clients' work costs, known before a run starts: the sizes of messages and the number of local steps."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedloom.algorithm import Algorithm, Cohort, Exchange
+from fedloom.client import Federation, LocalClient, Solver, StepSolver
+from fedloom.engines.keys import client_key, coin_key, exchange_key, server_key
+from fedloom.engines.records import Sizes
+from fedloom.engines.run import Run
+from fedloom.engines.trees import Tree, mean_type, nbytes, shapes
+from fedloom.hyperparameters import for_client
+
+
+def message_sizes(run: Run) -> Sizes:
+    """Bytes down and up for one client in each exchange. Traces everything once, so that shape errors show here."""
+    server, sizes = run.start.server, []
+    memory = jax.tree.map(jnp.asarray, run.algorithm.init_client(run.w))
+    for e, exchange in enumerate(run.algorithm.exchanges):
+
+        def one_client(
+            server: Tree, memory: Tree, federation: Federation, e: int = e, exchange: Exchange = exchange
+        ) -> Any:
+            key = exchange_key(run.key, 0, e)
+            t, work = jnp.zeros((), jnp.int32), jnp.ones(())
+            message = exchange.send(server)
+            client = LocalClient(federation.objective(0), run.solver, client_key(key, 0), coin_key(key), t, work)
+            with noting(exchange, run.algorithm):
+                reply, memory = for_client(run.algorithm, 0).exchanges[e].local(message, memory, client)
+            mean = jax.tree.map(lambda x: x.astype(mean_type(x.dtype)), reply)
+            server = exchange.receive(server, mean, Cohort(jnp.ones((), run.w.dtype), server_key(key), mean))
+            return message, reply, server, memory
+
+        message, reply, *after = jax.eval_shape(one_client, server, memory, run.federation)
+        for what, old, new in zip(("server's state", "client's memory"), (server, memory), after, strict=True):
+            if shapes(old) != shapes(new):
+                raise TypeError(
+                    f"Exchange {exchange.name!r} of {run.algorithm!r} turns the {what} from {_types(old)} into "
+                    f"{_types(new)}. Do w, the data and the hyperparameters share one float type?"
+                )
+        sizes.append((nbytes(message), nbytes(reply)))
+    return sizes
+
+
+@contextlib.contextmanager
+def noting(exchange: Exchange, algorithm: Algorithm) -> Iterator[None]:
+    """Errors inside say which exchange of which algorithm they come from."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"Exchange {exchange.name!r} of {algorithm!r}; fedloom.reference runs it with concrete values.")
+        raise
+
+
+def _types(tree: Tree) -> str:
+    return ", ".join(f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(tree))
+
+
+def in_steps(solver: Solver) -> bool:
+    """Is its solve what its begin, step and end say?"""
+    return isinstance(solver, StepSolver) and type(solver).solve is StepSolver.solve
+
+
+class LocalSteps:
+    """How many steps the solver of a run takes on each client; 0 if that is not known beforehand."""
+
+    def __init__(self, run: Run):
+        self.solver = run.solver
+        self.sizes, self.capacity = np.asarray(_sizes(run.federation)), run.federation.objective(0).capacity
+
+    def __call__(self, ids: np.ndarray, work: np.ndarray) -> np.ndarray:
+        """Of these clients, if they do these fractions of their usual work."""
+        sizes = self.sizes[ids]
+        if not isinstance(self.solver, StepSolver) or not in_steps(self.solver):
+            return np.zeros(len(sizes), np.int32)
+        return np.broadcast_to(np.asarray(self.solver.steps_for(sizes, self.capacity, work)), sizes.shape)
+
+    def of_all(self) -> np.ndarray:
+        """Of every client of the population, if it does all its work."""
+        return self(np.arange(len(self.sizes)), np.ones(len(self.sizes)))
+
+
+@jax.jit
+def _sizes(federation: Federation) -> jax.Array:
+    """The number of examples of each client."""
+    return jax.vmap(lambda k: jnp.asarray(federation.objective(k).size))(jnp.arange(federation.clients))

@@ -1,0 +1,30 @@
+"""Randomness is a function of (seed, round, exchange, client), never of position, process or order."""
+
+from typing import Any
+
+import jax
+
+from fedloom.problem import Key
+
+
+def exchange_key(key: Key, t: Any, e: int) -> Key:
+    return jax.random.fold_in(jax.random.fold_in(key, t), e)
+
+
+def client_key(key: Key, k: Any) -> Key:
+    """The randomness of client k in the exchange with this key."""
+    return jax.random.fold_in(jax.random.fold_in(key, 0), k)
+
+
+def coin_key(key: Key) -> Key:
+    """The randomness that the whole cohort of the exchange shares."""
+    return jax.random.fold_in(key, 1)
+
+
+def server_key(key: Key) -> Key:
+    return jax.random.fold_in(key, 2)
+
+
+def solve_key(client: Key) -> Key:
+    """The randomness of a client's first solve."""
+    return jax.random.fold_in(client, 0)
