@@ -115,9 +115,9 @@ def test_mistakes_are_answered_with_a_sentence(changes, words):
     [
         ({"algorithm": "feddyn", "engine": "events"}, "FedDyn cannot run asynchronously: its server subtracts"),
         ({"algorithm": "feddane", "engine": "events"}, "2 exchanges"),
-        ({"engine": "events", "buffer": 50}, "buffer must be a whole number from 1 to"),
+        ({"engine": "events", "buffer": 50}, "buffer must be an integer from 1 to"),
         ({"system": Delays(2)}, "say engine = 'events' too"),
-        ({"system": Delays(2), "engine": "events", "cohort": "uniform"}, "says who takes part in rounds"),
+        ({"system": Delays(2), "engine": "events", "cohort": "uniform"}, "says who takes part in each round"),
         ({"system": System(speeds=(1.0, 2.0))}, "speeds has 2 entries"),
         ({"engine": "events", "system": System(deadline=1.0)}, "waits for nobody"),
     ],

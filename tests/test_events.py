@@ -388,8 +388,8 @@ def test_memories_on_disk_give_the_same_bits(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"buffer": 0}, "buffer must be a whole number from 1 to 7"),
-        ({"buffer": 8}, "buffer must be a whole number from 1 to 7"),
+        ({"buffer": 0}, "buffer must be an integer from 1 to 7"),
+        ({"buffer": 8}, "buffer must be an integer from 1 to 7"),
         ({"buffer": 1.5}, "buffer must be"),
         ({"system": 3}, "system must be"),
         ({"system": System(deadline=2.0)}, "deadline and enough end synchronous rounds"),
@@ -398,9 +398,9 @@ def test_memories_on_disk_give_the_same_bits(monkeypatch):
         ({"system": Delays(2, users=(1.0, 1.0))}, "users has 2 entries"),
         ({"system": Delays(2, delays=(1.0, 1.0))}, "must have 3 numbers"),
         ({"chunk": 0}, "chunk must be"),
-        ({"system": Delays(1), "cohort": cohorts.uniform(2)}, "says who takes part in rounds"),
-        ({"cohort": cohorts.scheduled([[0, 1]] * 9)}, "says who takes part in rounds"),
-        ({"cohort": cohorts.stragglers(cohorts.scheduled([[0, 1]] * 9))}, "says who takes part in rounds"),
+        ({"system": Delays(1), "cohort": cohorts.uniform(2)}, "says who takes part in each round"),
+        ({"cohort": cohorts.scheduled([[0, 1]] * 9)}, "says who takes part in each round"),
+        ({"cohort": cohorts.stragglers(cohorts.scheduled([[0, 1]] * 9))}, "says who takes part in each round"),
         ({"plan": Plan(2, 2)}, "asynchronous runs use one device"),
     ],
 )
@@ -440,5 +440,5 @@ def test_whoever_fills_a_seat_has_the_weight_that_the_rule_would_give():
 
 def test_jobs_that_never_end_in_time_are_an_error():
     system = System(compute=constant(10.0), availability=markov(0.01, 0.01))
-    with pytest.raises(ValueError, match="Not one of the last"):
+    with pytest.raises(ValueError, match="None of the last"):
         last(fl.events, fl.FedDR(), FEDERATION, GD, W, 10, system=system)

@@ -75,7 +75,7 @@ def test_an_exchange_in_which_nobody_counts_ends_the_round(engine):
 
 
 def test_divergence_is_an_error_not_a_model():
-    with pytest.raises(fl.NonFiniteUpdate, match="Lower the step sizes"):
+    with pytest.raises(fl.NonFiniteUpdate, match="Use smaller step sizes"):
         list(fl.simulate(fl.FedAvg(), FEDERATION, fl.GD(100.0, 50), W, 20))
 
 

@@ -99,7 +99,7 @@ def test_float32_models_stay_float32():
 @pytest.mark.parametrize(
     ("algorithms", "solvers", "says"),
     [
-        ([], [], "needs points"),
+        ([], [], "needs at least one algorithm"),
         ([fl.FedAvg()] * 2, [fl.GD()], "2 algorithms and 1 solvers"),
         ([fl.FedAvg(), fl.FedProx()], [fl.GD()] * 2, "differ in numbers only"),
         ([fl.FedAvg()] * 2, [fl.GD(steps=1), fl.GD(steps=2)], "differ in numbers only"),

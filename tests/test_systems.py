@@ -184,7 +184,7 @@ def test_bad_values_are_refused_with_a_sentence(make, words):
         (System(compute=recorded({0: [1.0]})), "no times of client 1"),
         (System(compute=recorded({k: [-1.0] for k in range(7)})), "finite and not negative"),
         (System(compute=recorded({k: [1.0] for k in range(8)})), "names client 7"),
-        (System(enough=8), "enough = 8 replies never come"),
+        (System(enough=8), "never sends enough = 8 replies"),
     ],
 )
 @pytest.mark.parametrize("engine", [fl.simulate, fl.reference], ids=["simulate", "reference"])

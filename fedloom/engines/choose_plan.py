@@ -39,8 +39,8 @@ LONG = 2e13  # operations of a run from which measuring pays: a minute or more
 MOST = 256  # lanes side by side: more gain nothing
 MOST_JOBS = 64  # of an asynchronous run side by side
 ENOUGH = 0.05  # seconds that a timing should take
-AT_ONCE = 10  # rounds in a call: what a call costs beside them should not count much
-WORSE = 1.5  # times slower than the best so far: then still more lanes are not tried
+AT_ONCE = 10  # rounds in a call, so that the overhead of a call matters little
+WORSE = 1.5  # times slower than the best so far: then more lanes are not tried
 
 
 @frozen
@@ -191,14 +191,14 @@ def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
     return max(taken - nothing, 0) / steps * longest
 
 
-# Plans are remembered in a file; one that cannot be read or written is no harm.
+# Plans are remembered in files; one that cannot be read or written does no harm.
 
 
 def cache_directory() -> pathlib.Path:
-    """Where what can be made again is kept: plans, and compiled programs."""
+    """Where plans and compiled programs are kept, which can be made again."""
     try:
         return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fedloom"
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # there is no home directory
         return pathlib.Path(tempfile.gettempdir()) / "fedloom"
 
 
@@ -212,7 +212,7 @@ def _signature(run: Run) -> str:
         device.device_kind,
         jax.local_device_count(),
         jax.__version__,
-        # Numbers such as step sizes do not matter, and where functions are in memory is another thing every time.
+        # Numbers such as step sizes do not matter, and the addresses of functions change from process to process.
         re.sub(" at 0x[0-9a-f]+", "", str(shapes((run.federation, run.solver, run.w)))),
         run.cohort_room,
     )

@@ -22,7 +22,7 @@ from fedloom.problem import Key, Problem, Scalar, Solution, Vector
 
 
 class Reached(Exception):
-    """The first half ends here."""
+    """The first half of a split `local` ends here."""
 
     def __init__(self, problem: Problem):
         super().__init__("The solve is reached.")

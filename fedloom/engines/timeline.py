@@ -1,7 +1,7 @@
-"""The order of events of an asynchronous run: who starts when, whose reply is counted when.
+"""The order of events of an asynchronous run: who starts when, and whose reply is counted when.
 
-Nothing here depends on the numbers that clients compute, so the host can look ahead, and what is computed in which
-batch is up to the engine. It also makes resuming simple: the timeline is gone through again, without computing.
+Nothing here depends on the numbers that clients compute, so the host can look ahead, and the engine is free to choose
+what is computed in which batch. It also makes resuming simple: the timeline is replayed without computing.
 """
 
 import heapq
@@ -41,7 +41,7 @@ class Stage(NamedTuple):
 
 
 class Timeline:
-    """Stages without end.
+    """An endless sequence of stages.
 
     Up to `seats` jobs are in flight. `draw(wave)` names clients to start next; those who are offline, at work, or whose
     last reply waits in the buffer are passed over. If cohorts have nobody else, anybody who can start does.
@@ -50,7 +50,7 @@ class Timeline:
     def __init__(self, courses: Courses, draw: Callable[[int], Draw], weight: np.ndarray, seats: int, buffer: int):
         self.courses, self.draw, self.weight, self.seats, self.buffer = courses, draw, weight, seats, buffer
         n = courses.clients
-        self.events: list[tuple[float, int, int, Flight | None]] = []  # (moment, kind, order, whose)
+        self.events: list[tuple[float, int, int, Flight | None]] = []  # (moment, kind, order, job)
         self.order = 0
         # Clients: is its last job neither counted nor gone? Until when is it known to be offline? Its last reply's job?
         self.busy, self.offline_until, self.last = np.zeros(n, bool), np.zeros(n), np.full(n, -1)
@@ -61,7 +61,7 @@ class Timeline:
         self.places = list(range(seats + buffer))[::-1]
         self.starts: list[Flight] = []
         self.version = 0
-        # The books.
+        # Totals.
         self.now, self.started, self.replies, self.in_flight = 0.0, 0, 0, 0
         self.ended = self.underway = 0.0  # seconds of jobs that have ended; sum of the starts of those in flight
         self.fates = dict.fromkeys(FATES, 0)
@@ -95,7 +95,7 @@ class Timeline:
             self._fill()
 
     def clock(self) -> Clock:
-        """The books at the moment of the last stage."""
+        """The totals at the moment of the last stage."""
         idle = self.seats * self.now - self.ended - (self.in_flight * self.now - self.underway)
         return Clock(
             seconds=self.now,
@@ -109,7 +109,7 @@ class Timeline:
         )
 
     def _is_new(self, flight: Flight) -> bool:
-        """A client has one job in flight, so a reply is a copy unless its job is newer than the last one received."""
+        """A client has one job in flight, so a reply is a copy unless its job is newer than the last one that replied."""
         if flight.number <= self.last[flight.client]:
             self.duplicates += 1
             return False
@@ -162,7 +162,7 @@ class Timeline:
             self._wait()
 
     def _start_some(self) -> bool:
-        """Start those of the cohort who can, as long as there are seats; then, if seats are left, draw the next one."""
+        """Start those of the cohort who can while there are seats; if seats are left, draw the next cohort."""
         ids, begun = self.cohort.ids[self.position :], self.started
         for i in (np.flatnonzero(~self.busy[ids] & (self.offline_until[ids] <= self.now)) + self.position).tolist():
             k = int(self.cohort.ids[i])
@@ -181,14 +181,14 @@ class Timeline:
         return bool(self.offline_until[k] <= self.now)
 
     def _start_anybody(self) -> None:
-        """The rule names nobody who can start: then whoever can, in random order."""
+        """The cohort rule names nobody who can start, so start whoever can, in random order."""
         idle = np.flatnonzero(~self.busy & (self.offline_until <= self.now))
         for k in self.courses.rng("anybody", self.wave).permutation(idle).tolist():
             if self._online(k):
                 self._start(k, float(self.weight[k]), 1.0)
                 if self.in_flight == self.seats:
                     break
-        # A wave and a client determine randomness: nobody may start again in this one.
+        # A wave and a client determine randomness, so nobody may start twice in the same wave.
         self.wave, self.position, self.cohort = self.wave + 1, 0, self.draw(self.wave + 1)
 
     def _start(self, k: int, weight: float, work: float) -> None:
@@ -211,7 +211,7 @@ class Timeline:
             heapq.heappush(self.events, (moment, kind, self.order, flight))
 
     def _wait(self) -> None:
-        """Nobody can start now: look again when somebody comes online, or when a client is free again."""
+        """Nobody can start now: look again when a client comes online or is free again."""
         away = self.offline_until[~self.busy & (self.offline_until > self.now)]
         soonest = float(np.min(away)) if len(away) else np.inf
         if soonest != self.look_again:
