@@ -109,7 +109,7 @@ class Timeline:
         )
 
     def _is_new(self, flight: Flight) -> bool:
-        """A client has one job in flight, so a reply is a copy unless its job is newer than the last one that replied."""
+        """A client has one job in flight, so a reply is a copy unless its job is newer than the last that replied."""
         if flight.number <= self.last[flight.client]:
             self.duplicates += 1
             return False
