@@ -8,8 +8,8 @@ from fedloom.columns import columns
 from fedloom.experiments.study import OpenSink, Progress, Study, run_all
 from fedloom.hyperparameters import nearest
 from fedloom.reproductions import feddane, feddr, feddyn, fedopt, fedprox, linear_speedup
+from fedloom.reproductions.reproduction import Finding as Finding
 from fedloom.reproductions.reproduction import Reproduction as Reproduction
-from fedloom.reproductions.reproduction import Row as Row
 
 REPRODUCTIONS: dict[str, Reproduction] = {
     r.name: r for part in (fedprox, feddane, feddr, feddyn, linear_speedup, fedopt) for r in part.REPRODUCTIONS
@@ -59,7 +59,7 @@ def of_study(study: Study) -> Reproduction:
     return find(study.about["name"])
 
 
-def outcome(study: Study) -> list[Row]:
+def outcome(study: Study) -> list[Finding]:
     """Our figures beside the paper's, then the paper's claims with their verdicts."""
     return of_study(study).outcome(study)
 

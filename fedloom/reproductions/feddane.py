@@ -10,7 +10,8 @@ from fedloom.algorithms import FedDANE
 from fedloom.cohorts import everyone, uniform
 from fedloom.experiments.experiment import Experiment, experiment
 from fedloom.reproductions.published import from_task
-from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Measure, Reproduction
+from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Reproduction
+from fedloom.tasks import Measure, Reported
 from fedloom.tasks.fedprox import LEVELS, TUNED_OVER, synthetic_words
 
 PAPER = "FedDANE, arXiv:2001.01920"
@@ -129,7 +130,7 @@ def _figure_3() -> Reproduction:
 
 
 def _real(name: str, task: str) -> Reproduction:
-    def claims(setting: str, reported: Any) -> tuple[Claim, ...]:
+    def claims(setting: str, reported: Reported | None) -> tuple[Claim, ...]:
         def holds(f: Figures) -> bool:
             return f[setting, "feddane"] > max(f[setting, "fedavg"], f[setting, "fedprox"])
 

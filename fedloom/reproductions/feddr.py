@@ -10,9 +10,10 @@ from typing import Any
 
 from fedloom.experiments.experiment import experiment
 from fedloom.reproductions.published import from_task
-from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Measure, Reproduction, comparable
+from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Reproduction, comparable
 from fedloom.systems import System
 from fedloom.systems.compute import constant
+from fedloom.tasks import Measure, Reported
 from fedloom.tasks.fedprox import LEVELS, synthetic_words
 
 PAPER = "FedDR, arXiv:2103.03452"
@@ -128,7 +129,7 @@ SERVERS = (
 )
 
 
-def _femnist(setting: str, reported: Any) -> tuple[Claim, ...]:
+def _femnist(setting: str, reported: Reported | None) -> tuple[Claim, ...]:
     others = tuple(m for m in METHODS if m != "feddr")
     return (
         Claim(

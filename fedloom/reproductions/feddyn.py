@@ -5,12 +5,11 @@ The tables count the models that a device sends until a target is reached; one f
 
 import dataclasses
 import math
-from collections.abc import Mapping
 
 from fedloom.experiments.experiment import experiment
-from fedloom.reproductions.published import from_task, measure, name_of, variants
+from fedloom.reproductions.published import from_task, name_of, variants
 from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction
-from fedloom.tasks import TASKS
+from fedloom.tasks import TASKS, Reported
 from fedloom.tasks.feddyn import METHODS, PAPER, SYNTHETIC
 from fedloom.tasks.feddyn import TASKS as FEDDYN_TASKS
 
@@ -23,8 +22,8 @@ def fewest(figures: Figures, setting: str) -> bool | None:
     return feddyn < min(others)
 
 
-def _fewest(setting: str, reported: Mapping[str, float]) -> tuple[Claim, ...]:
-    if not reported:
+def _fewest(setting: str, reported: Reported | None) -> tuple[Claim, ...]:
+    if reported is None:
         return ()
     return (Claim("FedDyn sends the fewest models to the target", lambda f: fewest(f, setting), setting),)
 
@@ -34,13 +33,12 @@ def _table_6() -> Reproduction:
     claims: list[Claim] = []
     for task in SYNTHETIC:
         (reported,) = task.reported
-        _, measured = measure(reported)
-        setting = f"{task.name.removeprefix('feddyn-synthetic-')}, loss {measured.target:g}"
+        setting = f"{task.name.removeprefix('feddyn-synthetic-')}, loss {reported.measure.target:g}"
         for method, value in reported.values.items():
-            lines.append(Line(setting, method, f"{setting}, {method}", measured, value))
+            lines.append(Line(setting, method, f"{setting}, {method}", reported.measure, value, reported.where))
             start = experiment(task.name, method, rounds=300)
             runs[lines[-1].run] = dataclasses.replace(start, evaluate_every=1)
-        claims += _fewest(setting, reported.values)
+        claims += _fewest(setting, reported)
     return Reproduction(
         "feddyn-table6",
         "Models sent to a training loss on FedDyn's four synthetic sets: logistic regression, 20 devices, 10% a round.",

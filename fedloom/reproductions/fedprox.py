@@ -9,7 +9,8 @@ from functools import partial
 
 from fedloom.algorithms import FedProx
 from fedloom.experiments.experiment import experiment
-from fedloom.reproductions.reproduction import Claim, Figures, Line, Measure, Reproduction
+from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction
+from fedloom.tasks import Measure
 from fedloom.tasks.fedprox import LEVELS, synthetic_words
 
 LOSS = Measure("train loss")

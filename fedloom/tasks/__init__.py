@@ -2,8 +2,9 @@
 
 from fedloom.hyperparameters import nearest
 from fedloom.tasks import feddr, feddyn, fedopt, fedprox, linear_speedup, more
+from fedloom.tasks.reported import Measure as Measure
+from fedloom.tasks.reported import Reported as Reported
 from fedloom.tasks.task import Loaded as Loaded
-from fedloom.tasks.task import Reported as Reported
 from fedloom.tasks.task import Setting as Setting
 from fedloom.tasks.task import Task as Task
 

@@ -24,7 +24,8 @@ from fedloom.data.federated import FederatedData, federated
 from fedloom.data.sources import cifar, mnist
 from fedloom.models import MODELS
 from fedloom.solvers import SGD
-from fedloom.tasks.task import Reported, Setting, Task
+from fedloom.tasks.reported import Measure, Reported
+from fedloom.tasks.task import Setting, Task
 
 PAPER = "Linear speedup, arXiv:2101.11203"
 WORKERS = 100
@@ -55,7 +56,7 @@ CIFAR = {"n=10": (10, 64, 5), "n=10, 10 epochs": (10, 64, 10)}
 
 TUNED_OVER = {"lr": (1.0, 10.0), "solver.lr": (0.001, 0.01, 0.1), "solver.epochs": (1.0, 5.0, 10.0)}
 
-_ROUNDS = "rounds to {} test accuracy, {}"  # table 2: (SCAFFOLD, FedAvg)
+# Rounds to the target, by the number of workers in a round: (SCAFFOLD, FedAvg).
 TABLE_2 = {
     "mnist-lr-digits10": {"n=10": (3, 3), "n=100": (5, 5)},
     "mnist-2nn-digits10": {"n=10": (3, 3), "n=100": (5, 8)},
@@ -74,8 +75,9 @@ def shards(seed: int) -> FederatedData:
 
 
 def _task(name: str, model: str, data: Callable[[int], FederatedData], target: float, **fields: Any) -> Task:
+    measure = Measure("test accuracy", target, "rounds")
     reported = tuple(
-        Reported(_ROUNDS.format(f"{target:.0%}", n), {"scaffold": scaffold, "fedavg": fedavg})
+        Reported("table 2", n, measure, {"scaffold": scaffold, "fedavg": fedavg})
         for n, (scaffold, fedavg) in TABLE_2.get(name, {}).items()
     )
     return Task(

@@ -22,6 +22,7 @@ from fedloom.metrics import evaluation
 from fedloom.metrics.scores import Criterion, Metric, accuracy, cross_entropy, loss
 from fedloom.models.model import Model
 from fedloom.problem import Key, Vector
+from fedloom.tasks.reported import Reported
 
 Source = FederatedData | Quadratics
 
@@ -34,14 +35,6 @@ class Setting:
     solver: Solver
     cohort: CohortRule
     rounds: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Reported:
-    """Figures that a paper reports, one for each algorithm."""
-
-    what: str
-    values: Mapping[str, float]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
