@@ -10,8 +10,9 @@ from fedloom.experiments.experiment import experiment
 from fedloom.reproductions.published import from_task, name_of, variants
 from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction
 from fedloom.tasks import TASKS, Reported
-from fedloom.tasks.feddyn import METHODS, PAPER, SYNTHETIC
+from fedloom.tasks.feddyn import PAPER, SYNTHETIC
 from fedloom.tasks.feddyn import TASKS as FEDDYN_TASKS
+from fedloom.tasks.feddyn_tables import METHODS
 
 
 def fewest(figures: Figures, setting: str) -> bool | None:

@@ -10,81 +10,48 @@ and `tuned_over` has the search. The iid Shakespeare is a random division of the
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from fedloom.algorithms import FedAvg, FedDyn, FedProx, Scaffold
-from fedloom.cohorts import bernoulli, everyone
 from fedloom.data import prepare, splits
 from fedloom.data.dataset import Dataset
 from fedloom.data.federated import FederatedData, federated, natural
+from fedloom.data.prepare import Prepare
 from fedloom.data.sources import cifar, emnist, mnist, shakespeare
 from fedloom.data.synthetic import feddyn_synthetic
 from fedloom.models import MODELS
-from fedloom.schedules import exponential
-from fedloom.solvers import SGD
-from fedloom.tasks.reported import Measure, Reported
-from fedloom.tasks.task import Setting, Task
+from fedloom.tasks.feddyn_tables import TABLES, settings
+from fedloom.tasks.task import Task
 
 PAPER = "FedDyn, arXiv:2111.04263"
-METHODS = ("feddyn", "scaffold", "fedavg", "fedprox")
 
-
-def _settings(
-    share: float,
-    rounds: int,
-    *,
-    alpha: float,
-    mu: float,
-    k: int,
-    epochs: int,
-    feddyn_epochs: int | None = None,
-    lr: float = 0.1,
-    decay: float = 1.0,
-    **solver: Any,
-) -> dict[str, Setting]:
-    """One row of the appendix: alpha is FedDyn's, mu FedProx's, k SCAFFOLD's number of local steps."""
-    step = lr if decay == 1 else exponential(lr, decay)
-    cohort = everyone() if share == 1 else bernoulli(share)
-
-    def sgd(**work: Any) -> SGD:
-        return SGD(step, **work, **solver)
-
-    return {
-        "feddyn": Setting(FedDyn(alpha), sgd(epochs=feddyn_epochs or epochs, clip=10.0), cohort, rounds),
-        "scaffold": Setting(Scaffold(), sgd(steps=k), cohort, rounds),
-        "fedavg": Setting(FedAvg(), sgd(epochs=epochs, clip=10.0), cohort, rounds),
-        "fedprox": Setting(FedProx(mu), sgd(epochs=epochs, clip=10.0), cohort, rounds),
-    }
-
-
-def _models(table: str, variant: str, metric: str, target: float, *values: float) -> Reported:
-    """A row of a table: models that a device sends until the target is reached, for each of METHODS."""
-    return Reported(table, variant, Measure(metric, target, "models"), dict(zip(METHODS, values, strict=True)))
+Data = Callable[[int], FederatedData]  # by seed
 
 
 # Synthetic data.
 
-# What devices differ in, and the row of table 6: a training loss, and the models sent to reach it.
-_SYNTHETIC: dict[str, tuple[dict[str, float], str, tuple[float, ...]]] = {
-    "homogeneous": ({}, "all devices alike", (0.0603, 32, 70, 136, 49)),
-    "type1": ({"rules": 1.0}, "devices differ in their rules", (1.5717, 17, 88, 20, 18)),
-    "type2": ({"inputs": 1.0}, "devices differ in inputs", (0.1205, 150, 164, 274, 275)),
-    "type3": ({"quantities": 1.0}, "devices differ in size", (0.0854, 34, 260, 79, 106)),
+# The levels (gamma) of heterogeneity in rules, inputs and quantities, and in words.
+_SYNTHETIC: dict[str, tuple[tuple[float | None, float | None, float | None], str]] = {
+    "homogeneous": ((None, None, None), "all devices alike"),
+    "type1": ((1.0, None, None), "devices differ in their rules"),
+    "type2": ((None, 1.0, None), "devices differ in inputs"),
+    "type3": ((None, None, 1.0), "devices differ in size"),
 }
 
-SYNTHETIC = tuple(
-    Task(
-        f"feddyn-synthetic-{kind}",
-        lambda seed, levels=levels: feddyn_synthetic(**levels, seed=seed),  # type: ignore[misc]
+
+def _synthetic(kind: str, levels: tuple[float | None, float | None, float | None], words: str) -> Task:
+    name = f"feddyn-synthetic-{kind}"
+    (reported,) = TABLES[name]
+    assert reported.measure.target is not None
+    return Task(
+        name,
+        lambda seed: feddyn_synthetic(*levels, seed=seed),
         MODELS["feddyn-logistic"](),
         about=f"FedDyn's synthetic data, 20 devices, 5 classes: {words}.",
         paper=PAPER,
-        settings={
-            "10%": _settings(0.1, 500, alpha=0.01, mu=1e-4, k=200, epochs=10, lr=0.1, batch_size=10, weight_decay=1e-5)
-        },
+        settings={"10%": settings(0.1, 500, alpha=0.01, mu=1e-4, k=200, epochs=10, batch_size=10, weight_decay=1e-5)},
         tuned_over={
             "solver.lr": (1.0, 0.1),
             "solver.epochs": (1.0, 10.0, 50.0),
@@ -92,17 +59,18 @@ SYNTHETIC = tuple(
             "alpha": (0.1, 0.01, 0.001),
             "mu": (0.01, 0.0001),
         },
-        reported=(_models("table 6", "10%", "train loss", target, *values),),
-        target=("train loss", target),
+        reported=(reported,),
+        target=(reported.measure.metric, reported.measure.target),
     )
-    for kind, (levels, words, (target, *values)) in _SYNTHETIC.items()
-)
+
+
+SYNTHETIC = tuple(_synthetic(kind, *row) for kind, row in _SYNTHETIC.items())
 
 
 # Images.
 
 
-def _split(source: Callable[[], Dataset], clients: int, alpha: float | None, sigma: float) -> Any:
+def _split(source: Callable[[], Dataset], clients: int, alpha: float | None, sigma: float) -> Data:
     """100 devices or more: iid, or Dirichlet label priors; equal sizes, or lognormal ones."""
 
     def data(seed: int) -> FederatedData:
@@ -118,24 +86,28 @@ def _split(source: Callable[[], Dataset], clients: int, alpha: float | None, sig
     return data
 
 
-_KINDS: dict[str, float | None] = {"iid": None, "dir0.6": 0.6, "dir0.3": 0.3}
-
-
-def _words(kind: str) -> str:
-    return "iid" if kind == "iid" else f"Dirichlet({kind[3:]}) labels"
+# The parameter of the Dirichlet priors, if any, and in words.
+_KINDS: dict[str, tuple[float | None, str]] = {
+    "iid": (None, "iid"),
+    "dir0.6": (0.6, "Dirichlet(0.6) labels"),
+    "dir0.3": (0.3, "Dirichlet(0.3) labels"),
+}
 
 
 def _digits_or_letters(
     name: str,
     model: str,
     source: Callable[[], Dataset],
-    scale: Any,
+    scale: Prepare,
     k: int,
     alphas: dict[str, tuple[float, ...]],
-    **fields: Any,
+    *,
+    title: str,
+    needs: tuple[str, ...],
+    tuned_over: Mapping[str, tuple[float, ...]],
 ) -> tuple[Task, ...]:
     """MNIST and EMNIST-L; alphas: FedDyn's for 10%, 100% and 1% participation."""
-    common: dict[str, Any] = {"mu": 1e-4, "k": k, "feddyn_epochs": 50, "batch_size": 50, "weight_decay": 1e-4}
+    row = functools.partial(settings, mu=1e-4, k=k, feddyn_epochs=50, batch_size=50, weight_decay=1e-4)
     return tuple(
         Task(
             f"{name}-{kind}",
@@ -144,16 +116,16 @@ def _digits_or_letters(
             prepare=scale,
             paper=PAPER,
             settings={
-                "10%": _settings(0.1, 500, alpha=alphas[kind][0], epochs=10, decay=0.998, **common),
-                "100%": _settings(1, 500, alpha=alphas[kind][1], epochs=20, **common),
-                "1%": _settings(0.01, 500, alpha=alphas[kind][2], epochs=10, decay=0.998, **common),
+                "10%": row(0.1, 500, alpha=alphas[kind][0], epochs=10, decay=0.998),
+                "100%": row(1, 500, alpha=alphas[kind][1], epochs=20),
+                "1%": row(0.01, 500, alpha=alphas[kind][2], epochs=10, decay=0.998),
             },
-            tuned_over=fields.get("tuned_over", {}),
-            about=f"{fields['title']} over 100 devices, {_words(kind)}: two hidden layers.",
-            reported=fields["reported"].get(kind, ()),
-            needs=fields["needs"],
+            tuned_over=tuned_over,
+            about=f"{title} over 100 devices, {words}: two hidden layers.",
+            reported=TABLES.get(f"{name}-{kind}", ()),
+            needs=needs,
         )
-        for kind, alpha in _KINDS.items()
+        for kind, (alpha, words) in _KINDS.items()
     )
 
 
@@ -180,7 +152,6 @@ MNIST = _digits_or_letters(
         "mu": (1.0, 0.01, 0.0001),
         "alpha": (0.001, 0.01, 0.03, 0.1),
     },
-    reported={"iid": (_models("table 2", "10%", "test accuracy", 0.982, 100, 142, 588, 362),)},
     needs=("mnist",),
 )
 
@@ -192,24 +163,13 @@ EMNIST_L = _digits_or_letters(
     500,
     {"iid": (0.003, 0.005, 0.003), "dir0.6": (0.005, 0.005, 0.001), "dir0.3": (0.01, 0.005, 0.005)},
     title="The letters A to J of EMNIST",
-    reported={},
     needs=("emnist",),
+    tuned_over={},
 )
 
 
 _SEARCH = {"solver.lr.decay": (0.992, 0.998, 1.0), "alpha": (1e-3, 1e-2, 1e-1), "mu": (1e-2, 1e-3, 1e-4)}
 _SEARCH_500 = {"solver.epochs": (2.0, 5.0), "solver.steps": (4.0, 10.0), "alpha": (0.1, 0.01, 0.001)}
-
-# inf: not reached in the 1000 (100 devices) or 2000 rounds of the experiment.
-_CIFAR_REPORTED = {
-    "cifar10-cnn-iid": (
-        _models("table 1", "10%", "test accuracy", 0.845, 637, 1852, np.inf, np.inf),
-        _models("table 1", "10%", "test accuracy", 0.823, 240, 512, 994, 825),
-        _models("table 2", "100%", "test accuracy", 0.85, 198, 1860, np.inf, np.inf),
-    ),
-    "cifar10-cnn-dir0.3": (_models("table 1", "10%", "test accuracy", 0.807, 232, 594, 863, 930),),
-    "cifar10-cnn-iid-1000": (_models("table 1", "10%", "test accuracy", 0.8, 840, np.inf, np.inf, np.inf),),
-}
 
 
 def _cifar(
@@ -222,28 +182,31 @@ def _cifar(
     shares: tuple[float, ...] = (0.1,),
     rounds: int = 1000,
     model: str | None = None,
-    tuned_over: dict[str, tuple[float, ...]] | None = None,
-    **row: Any,
+    tuned_over: Mapping[str, tuple[float, ...]] = _SEARCH,
+    alpha: float = 0.01,
+    epochs: int = 5,
+    k: int = 50,
 ) -> Task:
     source, colours = (cifar.cifar10, prepare.CIFAR10) if classes == 10 else (cifar.cifar100, prepare.CIFAR100)
-    row = {"alpha": 0.01, "mu": 1e-4, "epochs": 5, "k": 50, "batch_size": 50, "weight_decay": 1e-3} | row
+    row = functools.partial(settings, mu=1e-4, batch_size=50, weight_decay=1e-3)
     name = f"cifar{classes}-{'cnn' if model is None else 'resnet18gn'}-{kind}{suffix}"
+    prior, words = _KINDS[kind]
     sizes = ", unequal sizes" if sigma else ""
     return Task(
         name,
-        _split(source, clients, _KINDS[kind], sigma),
+        _split(source, clients, prior, sigma),
         MODELS[model or f"feddyn-cifar{classes}"](),
         prepare=prepare.cifar_feddyn(*colours),
         paper=PAPER,
-        settings={f"{share:.0%}": _settings(share, rounds, **row) for share in shares},
-        tuned_over=_SEARCH if tuned_over is None else tuned_over,
-        about=f"CIFAR-{classes} over {clients} devices, {_words(kind)}{sizes}: a {'ResNet-18' if model else 'CNN'}.",
-        reported=_CIFAR_REPORTED.get(name, ()),
+        settings={f"{share:.0%}": row(share, rounds, alpha=alpha, epochs=epochs, k=k) for share in shares},
+        tuned_over=tuned_over,
+        about=f"CIFAR-{classes} over {clients} devices, {words}{sizes}: a {'ResNet-18' if model else 'CNN'}.",
+        reported=TABLES.get(name, ()),
         needs=(f"cifar{classes}",),
     )
 
 
-_LOPSIDED: dict[str, Any] = {"sigma": 0.3, "suffix": "-unbalanced"}
+_lopsided = functools.partial(_cifar, sigma=0.3, suffix="-unbalanced")
 
 CIFAR = (
     *(_cifar(classes, kind, shares=(0.1, 1.0, 0.01)) for classes in (10, 100) for kind in _KINDS),
@@ -252,8 +215,8 @@ CIFAR = (
         _cifar(100, kind, clients=500, suffix="-500", rounds=2000, epochs=2, k=4, tuned_over=_SEARCH_500)
         for kind in ("iid", "dir0.3")
     ),
-    *(_cifar(10, kind, **_LOPSIDED) for kind in ("iid", "dir0.3")),
-    *(_cifar(100, kind, **_LOPSIDED, epochs=2, alpha=0.1, k=20, tuned_over={}) for kind in ("iid", "dir0.3")),
+    *(_lopsided(10, kind) for kind in ("iid", "dir0.3")),
+    *(_lopsided(100, kind, epochs=2, alpha=0.1, k=20, tuned_over={}) for kind in ("iid", "dir0.3")),
     _cifar(10, "iid", model="feddyn-resnet18"),
 )
 
@@ -277,7 +240,7 @@ def _mixed_roles(seed: int) -> FederatedData:
     )
 
 
-_LSTM: dict[str, Any] = {"mu": 1e-4, "k": 100, "epochs": 5, "lr": 1.0, "batch_size": 100, "weight_decay": 1e-4}
+_lstm = functools.partial(settings, rounds=1000, mu=1e-4, k=100, epochs=5, lr=1.0, batch_size=100, weight_decay=1e-4)
 
 SHAKESPEARE = tuple(
     Task(
@@ -287,7 +250,7 @@ SHAKESPEARE = tuple(
         prepare=prepare.tokens,
         paper=PAPER,
         settings={
-            f"{share:.0%}": _settings(share, 1000, alpha=alpha, decay=decay, **_LSTM)
+            f"{share:.0%}": _lstm(share, alpha=alpha, decay=decay)
             for share, alpha, decay in ((0.1, 0.015, 1.0), (1.0, 0.009, 1.0), (0.01, 0.001, 0.998))
         },
         tuned_over={
@@ -297,6 +260,7 @@ SHAKESPEARE = tuple(
             "alpha": (0.001, 0.009, 0.01, 0.015),
         },
         about=f"Shakespeare over 100 devices with 2,000 windows of 80 characters each, {words}: the next character.",
+        reported=TABLES.get(name, ()),
         needs=("shakespeare_roles",),
     )
     for name, source, words in (
