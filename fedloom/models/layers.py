@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from fedloom.models.winograd import conv3x3
 from fedloom.problem import Key
@@ -73,12 +74,12 @@ def _plus_bias(p: Params, x: jax.Array) -> jax.Array:
 # Layers.
 
 
-def dense(p: Params, x: Any) -> jax.Array:
+def dense(p: Params, x: ArrayLike) -> jax.Array:
     """x w^T + b along the last axis."""
     return _plus_bias(p, jnp.asarray(x, p["w"].dtype) @ p["w"].T)
 
 
-def embedding(table: jax.Array, tokens: Any) -> jax.Array:
+def embedding(table: jax.Array, tokens: ArrayLike) -> jax.Array:
     """Rows of the table. A token that is not in the table gives nan, so that a wrong vocabulary is noticed."""
     tokens = jnp.asarray(tokens, jnp.int32)
     return jnp.take(table, jnp.where(tokens < 0, len(table), tokens), axis=0, mode="fill")
@@ -139,7 +140,7 @@ def _windows(x: jax.Array, window: tuple[int, int], stride: int, padding: Paddin
     ]
 
 
-def conv_by_slices(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
+def conv_by_slices(p: Params, x: jax.Array, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
     """Convolution as shifted slices side by side and one matrix product: fast on CPUs."""
     w = p["w"]
     *window, channels, out = w.shape
@@ -149,14 +150,14 @@ def conv_by_slices(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID
     return _plus_bias(p, y.reshape(*patches.shape[:-1], out))
 
 
-def conv_by_tiles(p: Params, x: Any, padding: Padding = "VALID") -> jax.Array:
+def conv_by_tiles(p: Params, x: jax.Array, padding: Padding = "VALID") -> jax.Array:
     """Convolution with a 3x3 kernel by Winograd's method: fast on CPUs if there are many channels."""
     x = jnp.asarray(x, p["w"].dtype)
     pads = [_pads(n, 3, 1, padding) for n in x.shape[1:3]]
     return _plus_bias(p, conv3x3(jnp.pad(x, [(0, 0), *pads, (0, 0)]), p["w"]))
 
 
-def conv_native(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
+def conv_native(p: Params, x: jax.Array, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
     """Convolution as XLA's own operation: right on accelerators."""
     w = p["w"]
     x = jnp.asarray(x, w.dtype)
@@ -165,7 +166,7 @@ def conv_native(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID") 
     return _plus_bias(p, y)
 
 
-def conv(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
+def conv(p: Params, x: jax.Array, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
     """Convolution with the kernel p["w"] and, if there is one, the bias p["b"]."""
     if not on_cpu():
         return conv_native(p, x, stride, padding)
@@ -214,12 +215,12 @@ def _cells(x: jax.Array) -> list[jax.Array]:
     return [x[:, :, i, :, j] for i in range(2) for j in range(2)]
 
 
-def _relu_pool_forward(x: jax.Array) -> tuple[jax.Array, Any]:
+def _relu_pool_forward(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     y = jnp.maximum(_tree_max(_cells(x)), 0)
     return y, (x, y)
 
 
-def _relu_pool_backward(saved: Any, dy: jax.Array) -> tuple[jax.Array]:
+def _relu_pool_backward(saved: tuple[jax.Array, jax.Array], dy: jax.Array) -> tuple[jax.Array]:
     x, y = saved
     tied = sum((cell == y).astype(y.dtype) for cell in _cells(x))
     share = jnp.where(y > 0, dy / tied, 0)[:, :, None, :, None]
@@ -237,7 +238,7 @@ def relu_pool(x: jax.Array) -> jax.Array:
     return _relu_pool(x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2])
 
 
-def shaped(x: Any, *shape: int) -> jax.Array:
+def shaped(x: ArrayLike, *shape: int) -> jax.Array:
     """x as [batch, *shape]: images may be given flat, or without the axis of a single channel."""
     x = jnp.asarray(x)
     if x.ndim < 2 or math.prod(x.shape[1:]) != math.prod(shape):

@@ -14,6 +14,8 @@ from fedloom.problem import Key, Vector
 
 P = ParamSpec("P")
 
+Apply = Callable[[Any, Any, Key | None], jax.Array]  # (params, a batch of inputs, key) -> outputs
+
 
 @dataclasses.dataclass(frozen=True)
 class Model:
@@ -21,7 +23,7 @@ class Model:
 
     name: str
     init: Callable[[Key], Any]
-    apply: Callable[[Any, Any, Key | None], jax.Array]
+    apply: Apply
 
     def flat(self, seed: int = 0) -> Vector:
         """Initial parameters as one flat vector."""

@@ -1,4 +1,4 @@
-"""What FedDyn prints (Acar et al., ICLR 2021, arXiv:2111.04263): the settings of its appendix, the figures of its tables.
+"""What FedDyn prints (Acar et al., ICLR 2021, arXiv:2111.04263): its settings in the appendix, and its tables.
 
 A row counts the models that a device sends until a target is reached: one in each round, but two for SCAFFOLD, which
 sends its control variate too. The published "1000+" is inf here: not reached in the rounds of the experiment.

@@ -13,6 +13,7 @@ gradients at norm 60; SCAFFOLD's control variates need unclipped steps. The ResN
 BatchNorm.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -42,11 +43,11 @@ def _settings(rounds: int, variants: dict[str, tuple[int, int, int]]) -> dict[st
     """eta = 1 and eta_l = 0.1; a variant has a number of workers in a round, a batch size, and epochs."""
     settings = {}
     for variant, (n, batch_size, epochs) in variants.items():
-        steps: dict[str, Any] = {"lr": 0.1, "batch_size": batch_size, "epochs": epochs}
+        sgd = functools.partial(SGD, 0.1, batch_size=batch_size, epochs=epochs)
         cohort = everyone() if n == WORKERS else uniform(n)
         settings[variant] = {
-            "fedavg": Setting(FedAvg(lr=1.0), SGD(clip=60.0, **steps), cohort, rounds),
-            "scaffold": Setting(Scaffold(lr=1.0), SGD(**steps), cohort, rounds),
+            "fedavg": Setting(FedAvg(lr=1.0), sgd(clip=60.0), cohort, rounds),
+            "scaffold": Setting(Scaffold(lr=1.0), sgd(), cohort, rounds),
         }
     return settings
 

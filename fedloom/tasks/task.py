@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
@@ -19,8 +20,9 @@ from fedloom.data.quadratics import Quadratics
 from fedloom.data.split import Split
 from fedloom.hyperparameters import nearest
 from fedloom.metrics import evaluation
+from fedloom.metrics.evaluation import Rows, Tree
 from fedloom.metrics.scores import Criterion, Metric, accuracy, cross_entropy, loss
-from fedloom.models.model import Model
+from fedloom.models.model import Apply, Model
 from fedloom.problem import Key, Vector
 from fedloom.tasks.reported import Reported
 
@@ -47,7 +49,7 @@ class Task:
     criterion: Criterion = cross_entropy  # (outputs, y) -> the loss of each example
     metrics: tuple[Metric, ...] = (accuracy,)  # besides the loss
     prepare: Prepare = plain  # (stored rows, key or None) -> (x, y) as model and loss take them
-    weights: Any = "examples"  # population weights p_k: "examples", "uniform" or an array
+    weights: str | ArrayLike = "examples"  # population weights p_k: "examples", "uniform" or an array
     about: str = ""
     paper: str = ""
     # {variant: {algorithm: setting}}; the first variant is the usual one.
@@ -105,16 +107,16 @@ class Task:
         raise ValueError(f"Task {self.name!r} has no published setting of {algorithm!r}.{nearest(algorithm, known)}")
 
 
-def _outputs_and_targets(task: Task, model: Model, rows: Any, key: Key) -> tuple[Any, Any]:
+def _outputs_and_targets(task: Task, model: Model, rows: Rows, key: Key) -> tuple[jax.Array, jax.Array]:
     x, y = task.prepare(rows, key)
     return model.apply(model.init(key), x, key), y
 
 
 @functools.cache  # the same function for the same task, so that compiled programs are shared
-def training_loss(criterion: Criterion, apply: Callable[[Any, Any, Key | None], Any], prepare: Prepare) -> Loss:
+def training_loss(criterion: Criterion, apply: Apply, prepare: Prepare) -> Loss:
     """loss(params, rows, key): prepare the rows, apply the model, compare. The key feeds augmentation and dropout."""
 
-    def of_rows(params: Any, rows: Any, key: Key | None) -> jax.Array:
+    def of_rows(params: Tree, rows: Rows, key: Key | None) -> jax.Array:
         first, second = (None, None) if key is None else jax.random.split(key)
         x, y = prepare(rows, first)
         return criterion(apply(params, x, second), y)
@@ -145,7 +147,7 @@ class Loaded:
             values |= {f"test {name}": value for name, value in self.scores(w).items()}
         return values
 
-    def evaluate_all(self, models: Any) -> list[dict[str, float]]:
+    def evaluate_all(self, models: jax.Array) -> list[dict[str, float]]:
         """What `evaluate` says of each of several small models [models, d], up to rounding, at once."""
         found = [{"train loss": float(x)} for x in _losses(self.federation, models)]
         if self.data is not None and self.data.test is not None:
@@ -168,7 +170,7 @@ class Loaded:
         """Every metric of the model w on each client's own test (or training) examples."""
         return self._named(evaluation.by_client(self._examplewise(w, part), self._split(part)))
 
-    def by_own_model(self, models: Any, part: str = "test") -> dict[str, evaluation.ByClient]:
+    def by_own_model(self, models: ArrayLike, part: str = "test") -> dict[str, evaluation.ByClient]:
         """Every metric of each client's own model, models[k], on its own examples; see `own_models`."""
         store, split = self._store(part), self._split(part)
         return self._named(evaluation.own_models(store, split, models, self._score, self._examples.unravel))
@@ -213,7 +215,7 @@ class Loaded:
             )
         return split
 
-    def _store(self, part: str) -> Any:
+    def _store(self, part: str) -> Rows:
         if part not in ("train", "test"):
             raise ValueError(f"part must be 'train' or 'test', got {part!r}.")
         train = self._examples.store
@@ -227,10 +229,10 @@ class Loaded:
         assert self.task.model is not None
         return evaluation.scorer(tuple(self.metrics.values()), self.task.model.apply, self.task.prepare)
 
-    def _examplewise(self, w: Vector, part: str) -> dict[str, Any]:
+    def _examplewise(self, w: Vector, part: str) -> evaluation.HostPairs:
         return evaluation.examplewise(self._store(part), w, self._score, self._examples.unravel)
 
 
 @jax.jit
-def _losses(federation: Federation, models: Any) -> jax.Array:
+def _losses(federation: Federation, models: jax.Array) -> jax.Array:
     return jax.vmap(federation.loss)(models)
