@@ -11,8 +11,9 @@ def page() -> str:
         "# Reproductions",
         "",
         "This page is written by `make docs` from the registry. `fedloom reproduce NAME` runs an experiment of a paper",
-        "and prints our figures beside the paper's, then its claims, each with a verdict: holds, does not hold, cannot",
-        "be said (if no method reaches the target), or not run. `fedloom list experiments` lists the names. In Python:",
+        "and prints our figures beside the paper's, then its claims, each with a verdict: holds, does not hold,",
+        "undecided (if no method reaches the target), or not run. `fedloom list experiments` lists the names.",
+        "In Python:",
         "",
         "```text",
         "from fedloom.reproductions import reproduce, text",
@@ -46,7 +47,7 @@ def page() -> str:
         claims = "; ".join(dict.fromkeys(claim.words for claim in r.claims)) or "-"
         cells = (f"`{r.name}`", r.about, needs, _size(r), _measured(r), _printed(r), claims)
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "What is not as in the papers, besides what [tasks.md](tasks.md) says:", ""]
+    lines += ["", "What differs from the papers, besides what [tasks.md](tasks.md) says:", ""]
     for notes in dict.fromkeys(r.notes for r in downloaded if r.notes):
         lines.append(f"- {_names([r for r in downloaded if r.notes == notes], downloaded)}: {notes}")
     return "\n".join(lines) + "\n"

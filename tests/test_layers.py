@@ -183,7 +183,7 @@ def test_the_backend_chooses_the_version(monkeypatch):
 def test_windows_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match=r"window of \(3, 3\) does not fit into images of \(2, 6\)"):
         layers.conv_by_slices(kernel(3, 3, 1, 1), np.zeros((1, 2, 6, 1)))
-    with pytest.raises(ValueError, match="padding must be 'VALID', 'SAME' or a whole number, got 'same'"):
+    with pytest.raises(ValueError, match="padding must be 'VALID', 'SAME' or an integer, got 'same'"):
         layers.conv_native(kernel(3, 3, 1, 1), np.zeros((1, 4, 4, 1)), 1, "same")
     with pytest.raises(ValueError, match="3 channels cannot be divided into 2 equal groups"):
         layers.group_norm(layers.norm_weights(3), jnp.zeros((1, 2, 2, 3)))

@@ -97,7 +97,7 @@ def test_flat_and_unravel_are_inverse():
 def test_wrong_inputs_are_refused():
     for name, given in (("mnist-cnn", (2, 27, 28)), ("2nn", (784,)), ("fedopt-resnet18-cifar10", (2, 32, 32, 3))):
         model = MODELS[name]()
-        with pytest.raises(ValueError, match=r"The model takes \[batch, \.\.\.\] with"):
+        with pytest.raises(ValueError, match="The model takes a batch with"):
             jax.eval_shape(lambda p, m=model, s=given: m.apply(p, jnp.zeros(s), None), _shapes(model))
     with pytest.raises(ValueError, match="mlp takes the sizes"):
         models.mlp(784)

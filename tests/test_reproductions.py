@@ -205,8 +205,8 @@ def test_a_short_run_from_its_start_to_its_text(tmp_path, monkeypatch):
     lines = words.splitlines()
     assert lines[0].startswith("feddyn-table6: ")
     assert next(line for line in lines if "fedprox" in line).split()[-1] == "275"
-    assert sum(line.startswith("cannot be said  type2") for line in lines) == 1  # nobody is there after two rounds
-    assert "These runs have 2 rounds of 300" in words
+    assert sum(line.startswith("undecided  type2") for line in lines) == 1  # no method is there after two rounds
+    assert "These runs have only 2 of 300 rounds" in words
     assert "gamma" in words
     assert text(read_study(tmp_path / "runs")) == words
 
@@ -224,7 +224,7 @@ def test_an_unknown_name_is_refused_with_the_nearest():
         reproduce("feddane-figur1")
 
 
-@pytest.mark.parametrize(("fields", "words"), [({"rounds": 0}, "rounds must be"), ({"seeds": []}, "seeds must have")])
+@pytest.mark.parametrize(("fields", "words"), [({"rounds": 0}, "rounds must be a positive integer, got 0"), ({"seeds": []}, "seeds must contain")])
 def test_bad_numbers_are_refused(fields, words):
     with pytest.raises(ValueError, match=words):
         reproduce("feddyn-table6", **fields)
@@ -237,5 +237,5 @@ def test_missing_data_are_named(monkeypatch, tmp_path):
 
 
 def test_another_study_has_no_outcome():
-    with pytest.raises(ValueError, match="'mine' is not one that `fedloom reproduce` made"):
+    with pytest.raises(ValueError, match="'mine' was not made by `fedloom reproduce`"):
         text(Study("mine", []))

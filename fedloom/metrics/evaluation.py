@@ -161,7 +161,7 @@ def scorer(
             if any(jnp.shape(a) != (len(outputs),) for a in pair):
                 raise ValueError(
                     f"Metric {name!r} must give a numerator and a denominator for each of {len(outputs)} examples, but "
-                    f"gives shapes {[jnp.shape(a) for a in pair]}; sequences need token_accuracy."
+                    f"returned shapes {[jnp.shape(a) for a in pair]}; sequences need token_accuracy."
                 )
         return scores
 

@@ -2,9 +2,9 @@
 
 Images are [batch, height, width, channels], kernels [height, width, in, out]. The parameters decide the precision: an
 input is cast to their type. On a CPU, XLA's own convolution and pooling are slow to differentiate, and a convolution
-with one kernel per client (vmap) is hopeless; so there a convolution is shifted slices and one matrix product, or
+with one kernel per client (vmap) is hopelessly slow; there a convolution is shifted slices and one matrix product, or
 Winograd's method where that is faster, and pooling is the maximum of strided slices. On accelerators the native
-operations are right. `conv`, `max_pool` and `relu_pool` choose.
+operations are faster. `conv`, `max_pool` and `relu_pool` choose.
 """
 
 import math
@@ -24,7 +24,7 @@ Padding = str | int  # "VALID", "SAME" (as Keras pads: the odd cell goes last), 
 
 
 def on_cpu() -> bool:
-    """Whether programs are traced for a CPU: where the layers choose between their two versions."""
+    """Whether programs are compiled for a CPU, which decides between the two versions of a layer."""
     return jax.default_backend() == "cpu"
 
 
@@ -122,7 +122,7 @@ def _pads(size: int, window: int, stride: int, padding: Padding) -> tuple[int, i
         return total // 2, total - total // 2
     if isinstance(padding, int):
         return padding, padding
-    raise ValueError(f"padding must be 'VALID', 'SAME' or a whole number, got {padding!r}.")
+    raise ValueError(f"padding must be 'VALID', 'SAME' or an integer, got {padding!r}.")
 
 
 def _windows(x: jax.Array, window: tuple[int, int], stride: int, padding: Padding, fill: float) -> list[jax.Array]:
@@ -158,7 +158,7 @@ def conv_by_tiles(p: Params, x: jax.Array, padding: Padding = "VALID") -> jax.Ar
 
 
 def conv_native(p: Params, x: jax.Array, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
-    """Convolution as XLA's own operation: right on accelerators."""
+    """Convolution as XLA's own operation: fast on accelerators."""
     w = p["w"]
     x = jnp.asarray(x, w.dtype)
     pads = [_pads(n, k, stride, padding) for n, k in zip(x.shape[1:3], w.shape[:2], strict=True)]
@@ -192,7 +192,7 @@ def _tree_max(views: list[jax.Array]) -> jax.Array:
 
 
 def max_pool_native(x: jax.Array, window: int = 2, stride: int = 2, padding: Padding = "VALID") -> jax.Array:
-    """Max-pooling as XLA's own operation: right on accelerators. Of tied cells the first gets the gradient."""
+    """Max-pooling as XLA's own operation: fast on accelerators. Of tied cells the first gets the gradient."""
     pads = [_pads(n, window, stride, padding) for n in x.shape[1:3]]
     shape, strides = (1, window, window, 1), (1, stride, stride, 1)
     return lax.reduce_window(x, -jnp.inf, lax.max, shape, strides, [(0, 0), *pads, (0, 0)])
@@ -242,5 +242,5 @@ def shaped(x: ArrayLike, *shape: int) -> jax.Array:
     """x as [batch, *shape]: images may be given flat, or without the axis of a single channel."""
     x = jnp.asarray(x)
     if x.ndim < 2 or math.prod(x.shape[1:]) != math.prod(shape):
-        raise ValueError(f"The model takes [batch, ...] with {shape} numbers an example, but is given {x.shape}.")
+        raise ValueError(f"The model takes a batch with {shape} numbers per example, got an array of shape {x.shape}.")
     return x.reshape(x.shape[0], *shape)

@@ -129,7 +129,7 @@ def lstm_stored(p: Params, x: ArrayLike, mask: ArrayLike | None = None) -> jax.A
 
 
 def lstm_native(p: Params, x: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:
-    """`lstm` as a scan that JAX differentiates: right on accelerators."""
+    """`lstm` as a scan that JAX differentiates: fast on accelerators."""
     return _lstm(_plain, jnp.matmul, p, x, mask)
 
 

@@ -36,7 +36,7 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """How many numbers the model has."""
+        """The number of trainable parameters."""
         return sum(x.size for x in jax.tree.leaves(jax.eval_shape(self.init, jax.random.key(0))))
 
 
@@ -47,7 +47,7 @@ def _unravel(model: Model) -> Callable[[Vector], Any]:
 
 
 def shared(make: Callable[P, Model]) -> Callable[P, Model]:
-    """Decorates a maker: equal arguments, however given, make the same Model, so that compiled programs are shared."""
+    """Decorates a maker: equal arguments, however passed, give the same Model, so that compiled programs are shared."""
     signature, cached = inspect.signature(make), functools.cache(make)
 
     @functools.wraps(make)

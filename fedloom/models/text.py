@@ -1,4 +1,4 @@
-"""The papers' LSTM networks for text. Inputs are whole numbers [batch, time] unless said otherwise; outputs are logits.
+"""The papers' LSTM networks for text. Inputs are integers [batch, time] unless said otherwise; outputs are logits.
 
 Token 0 is padding where a model says "masked": there the LSTMs carry their state over, as with Keras's mask_zero.
 """

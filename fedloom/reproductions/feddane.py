@@ -71,7 +71,7 @@ def _figure_1() -> Reproduction:
         {name: e for kind in LEVELS for name, e in _against_baselines(kind, rounds=100).items()},
         _lines(),
         (not_worse, *(_worse(setting) for setting in others)),
-        "The paper's tuned settings are of 200 rounds; 100 and one seed are the default here, to save time. In the "
+        "The paper's tuned settings are for 200 rounds; 100 and one seed are the default here, to save time. In the "
         "authors' released code FedDANE's correction is wrong for logistic models: it adds the mean gradient but does "
         "not subtract the device's own. Here it is as in the paper's algorithm.",
     )
@@ -136,7 +136,7 @@ def _real(name: str, task: str) -> Reproduction:
 
         return (Claim("FedDANE ends above both FedAvg and FedProx", holds, setting),)
 
-    notes = "FedDANE has FedProx's mu; the paper's, from the grid, is not published."
+    notes = "FedDANE uses FedProx's mu; the value that the paper chose from its grid is not published."
     return from_task(name, task, "0% stragglers", claims, usual=LOSS, notes=notes)
 
 

@@ -24,8 +24,9 @@ SETTINGS = tuple(synthetic_words(kind) for kind in LEVELS)
 KEEPS = ("fedpd", "feddr")  # a model of each user
 OWN_MODELS = (
     "In the authors' code FedDR and FedPD are measured by each user's own model on its own data, FedAvg and FedProx by "
-    "the server's model. The claims are checked in this way here too, which is no fair comparison: the rows without "
-    "'own' are of the server's models. There FedAvg and FedProx also lose or slow a tenth of each cohort; not so here."
+    "the server's model. The claims are checked in this way here too, which is not a fair comparison: the rows without "
+    "'own' are for the server's models. In that code FedAvg and FedProx also lose or slow a tenth of each cohort; here "
+    "they do not."
 )
 
 
@@ -125,7 +126,7 @@ def _figure_3() -> Reproduction:
 
 
 SERVERS = (
-    "All figures are of the server's model; in the authors' code those of FedDR and FedPD are of the users' own models."
+    "All figures are for the server's model; in the authors' code those of FedDR and FedPD are for the users' own."
 )
 
 

@@ -49,9 +49,9 @@ def _table_6() -> Reproduction:
         tuple(claims),
         "The levels of heterogeneity (gamma) behind the table are not published; here each is 1, so the targets are "
         "for other data and only the order of methods can be compared. The table has the best settings of a search, "
-        "which are not published; here they are those of the authors' example script, for all four sets. Its curves "
-        "are of the mean of all devices' models, here of the server's. 300 rounds and one seed are the default here; "
-        "the table's largest number is 275.",
+        "which are not published; here they are those of the authors' example script, for all four sets. Its figures "
+        "are for the mean of all devices' last models, ours for the server's model. 300 rounds and one seed are the "
+        "default here; the table's largest number is 275.",
     )
 
 

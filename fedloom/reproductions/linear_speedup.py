@@ -21,8 +21,8 @@ P = (1, 2, 5, 10)
 N = (10, 50, 100)
 K = (1, 5, 10)
 NOTES = (
-    "The paper has MNIST and two hidden layers of 200; here it is scikit-learn's 8x8 digits and a hidden layer of 32. "
-    "Batches of 10, since a worker has 10 to 14 examples."
+    "The paper uses MNIST and two hidden layers of 200; here the data are scikit-learn's 8x8 digits, and the model has "
+    "one hidden layer of 32. Batches have 10 examples, since a worker has only 10 to 14."
 )
 
 

@@ -14,7 +14,7 @@ from fedloom.tasks.reported import Measure
 
 COMPARABLE = 0.1  # papers say "comparable" without a number; here it means within a tenth of the better one
 
-VERDICTS = {True: "holds", False: "does not hold", None: "cannot be said"}
+VERDICTS = {True: "holds", False: "does not hold", None: "undecided"}
 
 # The mean over seeds of every figure, by setting and method: what claims are checked on.
 Figures = Mapping[tuple[str, str], float]
@@ -53,7 +53,7 @@ class Line(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A sentence of a paper, and whether it holds in the given figures; None if these cannot tell."""
+    """A sentence of a paper, and whether it holds in the given figures; None if they do not decide it."""
 
     words: str
     holds: Callable[[Figures], bool | None]
@@ -67,7 +67,7 @@ class Finding(NamedTuple):
     method: str
     ours: str
     paper: str
-    verdict: str  # of claims: "holds", "does not hold", "cannot be said" or "not run"
+    verdict: str  # of claims: "holds", "does not hold", "undecided" or "not run"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Reproduction:
     experiments: Mapping[str, Experiment]  # by the name of the run; seeds and shorter runs are made from them
     lines: tuple[Line, ...]
     claims: tuple[Claim, ...]
-    notes: str = ""  # what is not as in the paper
+    notes: str = ""  # what differs from the paper
     needs: tuple[str, ...] = ()  # what must be in the data directory
     seeds: tuple[int, ...] = (0,)
 
@@ -105,9 +105,9 @@ class Reproduction:
         """The experiments by name; with `rounds` the longest has so many, and the others in proportion."""
         chosen = self.seeds if seeds is None else tuple(seeds)
         if not chosen:
-            raise ValueError("seeds must have at least one seed.")
+            raise ValueError("seeds must contain at least one seed.")
         if rounds is not None and (not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1):
-            raise ValueError(f"rounds must be a whole number, 1 or more, got {rounds!r}.")
+            raise ValueError(f"rounds must be a positive integer, got {rounds!r}.")
         named = []
         for name, e in self.experiments.items():
             if rounds is not None:

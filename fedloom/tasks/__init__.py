@@ -15,6 +15,6 @@ TASKS: dict[str, Task] = {
 
 def load(name: str, seed: int = 0) -> Loaded:
     """The registered task `name` with its data, for example load("synthetic-1-1")."""
-    if name not in TASKS:  # also if it is no name at all
+    if name not in TASKS:  # or if it is not a string
         raise ValueError(f"There is no task {name!r}.{nearest(str(name), TASKS)}")
     return TASKS[name].load(seed)

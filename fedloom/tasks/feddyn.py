@@ -6,7 +6,7 @@ Departures: the paper's curves are those of the mean of all devices' last models
 heterogeneity levels (gamma) of the synthetic data are not published; here each is 1. FedProx's epochs are not stated;
 here they are FedAvg's. The authors clip all gradients at norm 10; SCAFFOLD's control variates need unclipped steps.
 Where the winners of a search are not listed (CIFAR, synthetic), the settings are those of the authors' example scripts,
-and `tuned_over` has the search. The iid Shakespeare is a random division of the same windows as the other.
+and `tuned_over` has the search. The iid Shakespeare deals out the same windows at random.
 """
 
 import dataclasses
