@@ -224,7 +224,10 @@ def test_an_unknown_name_is_refused_with_the_nearest():
         reproduce("feddane-figur1")
 
 
-@pytest.mark.parametrize(("fields", "words"), [({"rounds": 0}, "rounds must be a positive integer, got 0"), ({"seeds": []}, "seeds must contain")])
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [({"rounds": 0}, "rounds must be a positive integer, got 0"), ({"seeds": []}, "seeds must contain")],
+)
 def test_bad_numbers_are_refused(fields, words):
     with pytest.raises(ValueError, match=words):
         reproduce("feddyn-table6", **fields)
