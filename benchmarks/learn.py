@@ -39,7 +39,7 @@ def mnist(rounds: int) -> None:
     for name, variant in MNIST:
         loaded = fl.load(name)
         setting = loaded.setting("fedavg", variant)
-        published = [r.values["fedavg"] for r in TASKS[name].reported if r.what.endswith(variant.split(",")[0])]
+        published = [r.values["fedavg"] for r in TASKS[name].reported if r.variant == variant.split(",")[0]]
         start, best, reached = time.perf_counter(), 0.0, "not reached"
         for record in fl.simulate(
             setting.algorithm, loaded.federation, setting.solver, loaded.w, rounds, cohort=setting.cohort

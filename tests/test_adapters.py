@@ -188,7 +188,7 @@ def test_a_missing_library_is_a_sentence(adapt, package, monkeypatch):
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ImportError, match=rf"{package} is not installed; say: pip install 'fedloom\[{package}\]'"):
+    with pytest.raises(ImportError, match=rf"{package} is not installed; run: pip install 'fedloom\[{package}\]'"):
         adapt(lambda _: None)
 
 

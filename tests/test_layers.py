@@ -1,30 +1,14 @@
 """The fast layers equal the native ones, in values and gradients, and both equal NumPy's loops."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedloom.models import layers, lstm
+from fedloom.models import layers
+from tests.comparing import assert_trees_close, close, values_and_gradients
 
 RNG = np.random.default_rng(0)
-close = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-11)
-
-
-def assert_trees_close(a, b):
-    assert jax.tree.structure(a) == jax.tree.structure(b)
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        assert x.dtype == y.dtype
-        close(x, y)
-
-
-def values_and_gradients(f, *args):
-    """f(*args), and the gradients of a fixed random functional of it w.r.t. all arguments."""
-    probe = jax.random.normal(jax.random.key(9), jax.eval_shape(f, *args).shape)
-    gradients = jax.grad(lambda *a: jnp.vdot(probe, f(*a)), tuple(range(len(args))))
-    return jax.jit(lambda *a: (f(*a), gradients(*a)))(*args)
 
 
 def kernel(*shape, bias=True, clients=()):
@@ -155,35 +139,27 @@ def test_the_parameters_decide_the_precision():
     for f in (layers.conv_by_slices, layers.conv_native):
         y, (dp, dx) = values_and_gradients(f, p32, x)
         assert (y.dtype, dp["w"].dtype, dx.dtype) == (jnp.float32, jnp.float32, jnp.float64)
-    y, _ = values_and_gradients(lstm.lstm_stored, _lstm_params(3, 2, jnp.float32), RNG.normal(size=(2, 4, 3)))
-    assert y.dtype == jnp.float32
     assert layers.conv_by_slices(p32, (10 * x).astype(np.uint8)).dtype == jnp.float32
-    assert layers.max_pool_by_slices(y[..., None], 2, 2, 1).dtype == jnp.float32
+    assert layers.max_pool_by_slices(y, 2, 2, 1).dtype == jnp.float32
 
 
 def test_the_backend_chooses_the_version(monkeypatch):
     p, x = kernel(3, 3, 1, 2), RNG.normal(size=(1, 6, 6, 1))
-    lp, sequence = _lstm_params(3, 2), RNG.normal(size=(1, 4, 3))
 
     def uses(primitive):
-        def net(p, x, lp, sequence):
-            return layers.max_pool(layers.conv(p, x)), lstm.lstm(lp, sequence)
-
-        return primitive in str(jax.make_jaxpr(net)(p, x, lp, sequence))
+        return primitive in str(jax.make_jaxpr(lambda p, x: layers.max_pool(layers.conv(p, x)))(p, x))
 
     assert not uses("conv_general_dilated")
     assert not uses("reduce_window")
-    assert uses("custom_vjp")
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert uses("conv_general_dilated")
     assert uses("reduce_window")
-    assert not uses("custom_vjp")
 
 
 def test_windows_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match=r"window of \(3, 3\) does not fit into images of \(2, 6\)"):
         layers.conv_by_slices(kernel(3, 3, 1, 1), np.zeros((1, 2, 6, 1)))
-    with pytest.raises(ValueError, match="padding must be 'VALID', 'SAME' or a whole number, got 'same'"):
+    with pytest.raises(ValueError, match="padding must be 'VALID', 'SAME' or an integer, got 'same'"):
         layers.conv_native(kernel(3, 3, 1, 1), np.zeros((1, 4, 4, 1)), 1, "same")
     with pytest.raises(ValueError, match="3 channels cannot be divided into 2 equal groups"):
         layers.group_norm(layers.norm_weights(3), jnp.zeros((1, 2, 2, 3)))
@@ -293,86 +269,3 @@ def test_initial_values_have_the_spread_that_their_names_say(shape):
         else:
             assert not np.any(p["b"])
     assert "b" not in layers.weights(jax.random.key(0), *shape, bias=False)
-
-
-# LSTM.
-
-
-def _lstm_params(features, units, dtype=float, biases=("b",), clients=()):
-    shapes = {"wx": (features, 4 * units), "wh": (units, 4 * units)} | dict.fromkeys(biases, (4 * units,))
-    return {name: jnp.asarray(RNG.normal(size=(*clients, *shape)), dtype) for name, shape in shapes.items()}
-
-
-def numpy_lstm(p, x, mask):
-    def sigmoid(a):
-        return 1 / (1 + np.exp(-a))
-
-    units = p["wh"].shape[0]
-    out = np.zeros((*x.shape[:2], units))
-    for n in range(len(x)):  # one sequence at a time
-        h, c = np.zeros(units), np.zeros(units)
-        for t in range(x.shape[1]):
-            if mask is None or mask[n, t]:
-                a = x[n, t] @ p["wx"] + h @ p["wh"] + p["b"] + p.get("b2", 0)
-                i, f, g, o = a[:units], a[units : 2 * units], a[2 * units : 3 * units], a[3 * units :]
-                c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-                h = sigmoid(o) * np.tanh(c)
-            out[n, t] = h
-    return out
-
-
-MASK = np.array([[1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 0, 1], [1, 1, 0, 0, 0, 0]], bool)  # leading, inner, trailing padding
-
-
-@pytest.mark.parametrize("mask", [None, MASK], ids=["whole", "masked"])
-@pytest.mark.parametrize("biases", [("b",), ("b", "b2")], ids=["one-bias", "two-biases"])
-def test_lstm(mask, biases):
-    p, x = _lstm_params(4, 5, biases=biases), RNG.normal(size=(3, 6, 4))
-    fast, native = (
-        values_and_gradients(lambda p, x, f=f: f(p, x, mask), p, x) for f in (lstm.lstm_stored, lstm.lstm_native)
-    )
-    assert_trees_close(fast, native)
-    close(fast[0], numpy_lstm(jax.tree.map(np.asarray, p), x, mask))
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_lstm_with_weights_for_each_client(masked):
-    p, x = _lstm_params(3, 4, clients=(2,)), RNG.normal(size=(2, 3, 6, 3))
-    mask = np.stack([MASK, MASK[::-1]]) if masked else None
-    in_axes = (0, 0, 0 if masked else None)
-
-    def both(f):
-        return values_and_gradients(lambda p, x: jax.vmap(f, in_axes)(p, x, mask), p, x)
-
-    fast = both(lstm.lstm_stored)
-    assert_trees_close(fast, both(lstm.lstm_native))
-    for k in range(2):
-        own = {name: np.asarray(value[k]) for name, value in p.items()}
-        close(fast[0][k], numpy_lstm(own, x[k], mask[k] if masked else None))
-
-
-def test_a_step_of_one_sequence():
-    """The recurrent weights have no say in the first step."""
-    p, x = _lstm_params(2, 3), RNG.normal(size=(2, 1, 2))
-    fast, native = (values_and_gradients(f, p, x) for f in (lstm.lstm_stored, lstm.lstm_native))
-    assert_trees_close(fast, native)
-    assert not np.any(fast[1][0]["wh"])
-
-
-def test_initial_values_of_an_lstm():
-    units = 30
-    forget = np.r_[np.zeros(units), np.ones(units), np.zeros(2 * units)]
-    keras = lstm.keras_weights(jax.random.key(0), 20, units)
-    close(keras["b"], forget)
-    close(keras["wh"] @ keras["wh"].T, np.eye(units))
-    np.testing.assert_allclose(np.std(keras["wx"]), np.sqrt(2 / (20 + 4 * units)), rtol=0.05)
-    he = lstm.keras_weights(jax.random.key(0), 20, units, init=layers.he_normal)
-    np.testing.assert_allclose(np.std(he["wx"]), np.sqrt(2 / 20), rtol=0.05)
-    tensorflow = lstm.tensorflow_weights(jax.random.key(0), 20, units)
-    close(tensorflow["b"], forget)
-    for name in ("wx", "wh"):  # one matrix of 20 + 30 rows
-        np.testing.assert_allclose(np.std(tensorflow[name]), np.sqrt(2 / (20 + 5 * units)), rtol=0.05)
-    torch = lstm.pytorch_weights(jax.random.key(0), 20, units)
-    assert set(torch) == {"wx", "wh", "b", "b2"}
-    for value in torch.values():
-        assert 0.9 * units**-0.5 < np.max(np.abs(value)) <= units**-0.5

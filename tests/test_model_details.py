@@ -11,13 +11,7 @@ import pytest
 
 from fedloom import models
 from fedloom.models import MODELS, layers
-
-
-def random_params(model):
-    """Numbers that no two layers share; biases too, so that every activation sees both signs."""
-    rng = np.random.default_rng(3)
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    return jax.tree.map(lambda s: rng.normal(size=s.shape) / np.sqrt(max(s.size // s.shape[-1], 4)), shapes)
+from tests.networks import random_params
 
 
 def affine(p, x):

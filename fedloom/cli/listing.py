@@ -119,7 +119,7 @@ def show(task: Task) -> str:
         lines += [f"  {name:<15} {', '.join(f'{v:g}' for v in values)}" for name, values in task.tuned_over.items()]
     for reported in task.reported:
         values = ", ".join(f"{name} {value:g}" for name, value in reported.values.items())
-        lines += ["", f"reported, {reported.what}:", f"  {values}"]
+        lines += ["", f"reported in {reported.words}:", f"  {values}"]
     return "\n".join(lines)
 
 

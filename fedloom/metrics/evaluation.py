@@ -1,19 +1,25 @@
 """Evaluation: metrics of one model on a test set, of one model on every client, and of every client's own model."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from fedloom.data.examples import in_chunks, rows_at, rows_at_once
 from fedloom.data.split import Split
+from fedloom.metrics.scores import Metric
 from fedloom.problem import Key, Vector
 
-# (params, rows) -> {metric: (numerator of each row, denominator of each row)}
-Score = Callable[[Any, Any], Mapping[str, tuple[jax.Array, jax.Array]]]
+Tree = Any  # a model's parameters, a pytree of arrays
+Rows = Any  # a pytree of arrays with examples along the first axis; a store has all rows, a batch some
+Pairs = Mapping[str, tuple[jax.Array, jax.Array]]  # {metric: (numerator of each row, denominator of each row)}
+HostPairs = Mapping[str, tuple[np.ndarray, np.ndarray]]
+Score = Callable[[Tree, Rows], Pairs]
+Unravel = Callable[[Vector], Tree]
 
 
 class ByClient(NamedTuple):
@@ -40,48 +46,48 @@ class ByClient(NamedTuple):
         tenth = max(len(ordered) // 10, 1)
         return float((ordered[:tenth] if self.larger_is_better else ordered[-tenth:]).mean())
 
-    def quantiles(self, q: Any = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)) -> np.ndarray:
+    def quantiles(self, q: float | Sequence[float] = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)) -> np.ndarray:
         """The distribution over clients."""
         return np.quantile(self.known, q) if len(self.known) else np.full(np.shape(q), np.nan)
 
 
 @functools.partial(jax.jit, static_argnames=("score", "unravel"))
-def _all_rows(store: Any, w: Vector, score: Score, unravel: Callable[[Vector], Any]) -> Any:
+def _all_rows(store: Rows, w: Vector, score: Score, unravel: Unravel) -> Pairs:
     params = unravel(w)
     n = jax.tree.leaves(store)[0].shape[0]
     width = min(n, rows_at_once(w))
 
-    def chunk(start: Any) -> Any:
+    def chunk(start: jax.Array) -> Pairs:
         return score(params, rows_at(store, None, jnp.minimum(start + jnp.arange(width), n - 1)))
 
     scores = jax.lax.map(chunk, jnp.arange(0, n, width))
     return jax.tree.map(lambda x: x.reshape(-1)[:n], scores)
 
 
-def examplewise(store: Any, w: Vector, score: Score, unravel: Callable[[Vector], Any]) -> dict[str, Any]:
+def examplewise(store: Rows, w: Vector, score: Score, unravel: Unravel) -> HostPairs:
     """Numerator and denominator of each metric for each row of a store."""
-    return {name: tuple(np.asarray(x) for x in pair) for name, pair in _all_rows(store, w, score, unravel).items()}
+    return {name: (np.asarray(a), np.asarray(b)) for name, (a, b) in _all_rows(store, w, score, unravel).items()}
 
 
 @functools.partial(jax.jit, static_argnames=("score", "unravel"))
-def _all_models(store: Any, models: Any, score: Score, unravel: Callable[[Vector], Any]) -> Any:
+def _all_models(store: Rows, models: jax.Array, score: Score, unravel: Unravel) -> Pairs:
     return jax.vmap(lambda w: _all_rows(store, w, score, unravel))(models)
 
 
-def totals(store: Any, models: Any, score: Score, unravel: Callable[[Vector], Any]) -> list[dict[str, float]]:
+def totals(store: Rows, models: jax.Array, score: Score, unravel: Unravel) -> list[dict[str, float]]:
     """Each metric over all rows of a store, for each of several models [models, d]."""
     scores = jax.device_get(_all_models(store, models, score, unravel))
     return [total(jax.tree.map(lambda x, i=i: x[i], scores)) for i in range(len(models))]
 
 
-def total(scores: Mapping[str, Any]) -> dict[str, float]:
+def total(scores: HostPairs) -> dict[str, float]:
     """Each metric over all rows."""
     return {
         name: _ratio(float(np.sum(a, dtype=float)), float(np.sum(b, dtype=float))) for name, (a, b) in scores.items()
     }
 
 
-def by_client(scores: Mapping[str, Any], split: Split) -> dict[str, np.ndarray]:
+def by_client(scores: HostPairs, split: Split) -> dict[str, np.ndarray]:
     """Each metric for each client of a split of these rows."""
     owner = split.owner()
 
@@ -92,11 +98,22 @@ def by_client(scores: Mapping[str, Any], split: Split) -> dict[str, np.ndarray]:
 
 
 @functools.partial(jax.jit, static_argnames=("score", "unravel", "width"))
-def _own(store: Any, order: Any, offsets: Any, sizes: Any, models: Any, score: Score, unravel: Any, width: int) -> Any:
-    def of_client(k: Any) -> Any:
+def _own(
+    store: Rows,
+    order: jax.Array,
+    offsets: jax.Array,
+    sizes: jax.Array,
+    models: jax.Array,
+    score: Score,
+    unravel: Unravel,
+    width: int,
+) -> Pairs:
+    """Sums of numerators and denominators over the rows of each client."""
+
+    def of_client(k: jax.Array) -> Pairs:
         params = unravel(models[k])
 
-        def of_chunk(positions: Any, mask: Any) -> Any:
+        def of_chunk(positions: jax.Array, mask: jax.Array) -> Pairs:
             scores = score(params, rows_at(store, order, offsets[k] + jnp.where(mask, positions, 0)))
             return jax.tree.map(lambda x: jnp.sum(jnp.where(mask, x, 0), dtype=jnp.result_type(float)), scores)
 
@@ -107,18 +124,16 @@ def _own(store: Any, order: Any, offsets: Any, sizes: Any, models: Any, score: S
     return jax.lax.map(of_client, jnp.arange(sizes.shape[0]))
 
 
-def own_models(
-    store: Any, split: Split, models: Any, score: Score, unravel: Callable[[Vector], Any]
-) -> dict[str, np.ndarray]:
+def own_models(store: Rows, split: Split, models: ArrayLike, score: Score, unravel: Unravel) -> dict[str, np.ndarray]:
     """Each metric for each client, with its own model models[k], on its own rows."""
     if np.shape(models)[0] != split.clients:
         raise ValueError(f"models has {np.shape(models)[0]} rows, but there are {split.clients} clients.")
     if len(split.order) == 0:
         raise ValueError("No client has an example to evaluate its model on.")
     arrays = [jnp.asarray(a, jnp.int32) for a in (split.order, split.offsets[:-1], split.sizes)]
-    models = jnp.asarray(models)
-    width = min(int(split.sizes.max()), rows_at_once(models[0]))
-    sums = _own(jax.tree.map(jnp.asarray, store), *arrays, models, score, unravel, width)
+    own = jnp.asarray(models)
+    width = min(int(split.sizes.max()), rows_at_once(own[0]))
+    sums = _own(jax.tree.map(jnp.asarray, store), *arrays, own, score, unravel, width)
     return {name: _ratios(np.asarray(a, float), np.asarray(b, float)) for name, (a, b) in sums.items()}
 
 
@@ -132,13 +147,13 @@ def _ratios(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @functools.cache  # the same function for the same task, so that programs are shared
 def scorer(
-    metrics: tuple[Any, ...],
-    apply: Callable[[Any, Any, Key | None], jax.Array],
-    prepare: Callable[[Any, Key | None], tuple[Any, Any]],
+    metrics: tuple[Metric, ...],
+    apply: Callable[[Tree, Any, Key | None], jax.Array],
+    prepare: Callable[[Rows, Key | None], tuple[Any, jax.Array]],
 ) -> Score:
     """The Score of a model: prepared rows through `apply`, without a key, then every metric."""
 
-    def score(params: Any, rows: Any) -> Mapping[str, tuple[jax.Array, jax.Array]]:
+    def score(params: Tree, rows: Rows) -> Pairs:
         x, y = prepare(rows, None)
         outputs = apply(params, x, None)
         scores = {m.name: m.of(outputs, y) for m in metrics}
@@ -146,7 +161,7 @@ def scorer(
             if any(jnp.shape(a) != (len(outputs),) for a in pair):
                 raise ValueError(
                     f"Metric {name!r} must give a numerator and a denominator for each of {len(outputs)} examples, but "
-                    f"gives shapes {[jnp.shape(a) for a in pair]}; sequences need token_accuracy."
+                    f"returned shapes {[jnp.shape(a) for a in pair]}; sequences need token_accuracy."
                 )
         return scores
 

@@ -10,14 +10,13 @@ With p_k the population weights, F_k the clients' objectives and f = sum_k p_k F
     consensus error         sqrt(sum_k p_k |x_k - x|^2), x = sum_k p_k x_k    of the clients' own models x_k
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from fedloom.client import Federation, Solver
-from fedloom.problem import Problem, Vector
+from fedloom.problem import Key, Problem, Vector
 from fedloom.regularizers import Regularizer, none
 
 
@@ -33,11 +32,11 @@ def gradient_mapping_norm(federation: Federation, w: Vector, g: Regularizer | No
 
 
 @jax.jit
-def _moments(federation: Federation, w: Vector) -> tuple[Any, Any]:
+def _moments(federation: Federation, w: Vector) -> tuple[jax.Array, jax.Array]:
     """sum_k p_k |grad F_k|^2 and |sum_k p_k grad F_k|^2, one client after another."""
     p = jnp.asarray(federation.weights, w.dtype)
 
-    def add(carry: Any, k: Any) -> tuple[Any, None]:
+    def add(carry: tuple[jax.Array, Vector], k: jax.Array) -> tuple[tuple[jax.Array, Vector], None]:
         square, total = carry
         g = federation.objective(k).grad(w)
         return (square + p[k] * (g @ g), total + p[k] * g), None
@@ -61,10 +60,10 @@ def gradient_variance(federation: Federation, w: Vector) -> float:
 
 
 @jax.jit
-def _drift(federation: Federation, solver: Solver, w: Vector, key: Any, t: Any) -> Any:
+def _drift(federation: Federation, solver: Solver, w: Vector, key: Key, t: jax.Array) -> jax.Array:
     p = jnp.asarray(federation.weights, w.dtype)
 
-    def add(total: Any, k: Any) -> tuple[Any, None]:
+    def add(total: jax.Array, k: jax.Array) -> tuple[jax.Array, None]:
         one = jnp.ones((), w.dtype)
         v = solver.solve(Problem(start=w), federation.objective(k), jax.random.fold_in(key, k), t, one).w
         return total + p[k] * jnp.sum((v - w) ** 2), None
@@ -77,7 +76,7 @@ def drift(federation: Federation, solver: Solver, w: Vector, *, t: int = 0, seed
     return float(_drift(federation, solver, w, jax.random.key(seed), jnp.asarray(t, jnp.int32)))
 
 
-def consensus_error(models: Any, weights: Any) -> float:
+def consensus_error(models: ArrayLike, weights: ArrayLike) -> float:
     """How far the clients' models, the rows of `models`, are from their mean."""
     x, p = np.asarray(models, float), np.asarray(weights, float)
     if x.ndim != 2 or p.shape != x.shape[:1]:

@@ -20,12 +20,12 @@ def _mean_of_rest(x: jax.Array) -> jax.Array:
 
 
 def cross_entropy(outputs: jax.Array, y: jax.Array) -> jax.Array:
-    """Softmax cross-entropy with whole-number labels; for sequences the mean over positions, padding included.
+    """Softmax cross-entropy with integer labels; for sequences the mean over positions, padding included.
 
     FedOpt's sequence models are trained so: their padded targets count in the loss, though not in the accuracy.
     """
     if outputs.shape[:-1] != y.shape:
-        raise ValueError(f"Labels of shape {y.shape} do not belong to outputs of shape {outputs.shape}.")
+        raise ValueError(f"Labels of shape {y.shape} do not match outputs of shape {outputs.shape}.")
     # A comparison instead of a look-up, whose gradient would be a scatter: slow for the small arrays of a client.
     right = y.astype(jnp.int32)[..., None] == jnp.arange(outputs.shape[-1]).reshape(*(1,) * y.ndim, -1)
     own = jnp.where(jnp.any(right, axis=-1), jnp.sum(jnp.where(right, outputs, 0), axis=-1), jnp.nan)  # no such class

@@ -10,9 +10,9 @@ from fedloom.models.cnn import cifar_ccnn as cifar_ccnn
 from fedloom.models.cnn import emnist_cnn as emnist_cnn
 from fedloom.models.cnn import feddyn_cnn as feddyn_cnn
 from fedloom.models.cnn import mnist_cnn as mnist_cnn
+from fedloom.models.feedforward import logistic as logistic
+from fedloom.models.feedforward import mlp as mlp
 from fedloom.models.layers import pytorch, zeros
-from fedloom.models.logistic import logistic as logistic
-from fedloom.models.mlp import mlp as mlp
 from fedloom.models.model import Model as Model
 from fedloom.models.resnet import cifar_resnet18 as cifar_resnet18
 from fedloom.models.resnet import feddyn_resnet18 as feddyn_resnet18

@@ -1,4 +1,4 @@
-"""Modules of Flax (linen and NNX) and Equinox as models. The libraries are imported only when asked for."""
+"""Modules of Flax (linen and NNX) and Equinox as models. The libraries are imported only when needed."""
 
 import importlib
 import inspect
@@ -17,7 +17,7 @@ def _library(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         package = name.split(".")[0]
-        raise ImportError(f"{package} is not installed; say: pip install 'fedloom[{package}]'") from error
+        raise ImportError(f"{package} is not installed; run: pip install 'fedloom[{package}]'") from error
 
 
 def _refuse_state(name: str, kinds: Iterable[str]) -> None:
@@ -29,7 +29,7 @@ def _refuse_state(name: str, kinds: Iterable[str]) -> None:
         )
 
 
-def _refuse_whole_numbers(name: str, params: Any) -> None:
+def _refuse_integers(name: str, params: Any) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             where = jax.tree_util.keystr(path)
@@ -60,7 +60,7 @@ def from_linen(
 
     shapes = jax.eval_shape(variables, jax.random.key(0))
     _refuse_state(name, set(shapes) - {"params"})
-    _refuse_whole_numbers(name, shapes)
+    _refuse_integers(name, shapes)
     return Model(name, lambda key: variables(key)["params"], apply)
 
 
@@ -78,7 +78,7 @@ def from_nnx(make: Callable[[Any], Any]) -> Model:
     streams = sorted({v.tag for v in variables if isinstance(v, nnx.RngKey)})
     name = type(module).__name__
     _refuse_state(name, {type(v).__name__ for v in variables if not isinstance(v, nnx.RngState)})
-    _refuse_whole_numbers(name, nnx.to_pure_dict(parameters))
+    _refuse_integers(name, nnx.to_pure_dict(parameters))
 
     def init(key: Key) -> Any:
         return nnx.to_pure_dict(nnx.state(make(nnx.Rngs(key)), nnx.Param))

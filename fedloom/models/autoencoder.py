@@ -1,9 +1,9 @@
 """The bottleneck autoencoder of FedOpt (arXiv:2003.00295) for EMNIST."""
 
 import itertools
-from typing import Any
 
 import jax
+from jax.typing import ArrayLike
 
 from fedloom.models.layers import Params, dense, shaped, weights
 from fedloom.models.model import Model, shared
@@ -23,7 +23,7 @@ def emnist_autoencoder() -> Model:
         keys = jax.random.split(key, len(SIZES) - 1)
         return [weights(k, *shape) for k, shape in zip(keys, itertools.pairwise(SIZES), strict=True)]
 
-    def apply(p: list[Params], x: Any, key: Key | None) -> jax.Array:
+    def apply(p: list[Params], x: ArrayLike, key: Key | None) -> jax.Array:
         h = shaped(x, SIZES[0])
         for layer in p:
             h = dense(layer, h)

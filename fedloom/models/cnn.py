@@ -1,8 +1,7 @@
 """Convolutional networks of the papers. Outputs are logits."""
 
-from typing import Any
-
 import jax
+from jax.typing import ArrayLike
 
 from fedloom.models.layers import Params, conv, dense, dropout, pytorch, relu_pool, shaped, weights
 from fedloom.models.model import Model, shared
@@ -26,7 +25,7 @@ def emnist_cnn(classes: int = 62) -> Model:
             "dense2": weights(k[3], 128, classes),
         }
 
-    def apply(p: Params, x: Any, key: Key | None) -> jax.Array:
+    def apply(p: Params, x: ArrayLike, key: Key | None) -> jax.Array:
         first, second = (None, None) if key is None else jax.random.split(key)
         h = jax.nn.relu(conv(p["conv1"], shaped(x, 28, 28, 1)))
         h = relu_pool(conv(p["conv2"], h))
@@ -52,7 +51,7 @@ def _two_convolutions(
             "dense": [weights(k[i + 2], *sizes[i : i + 2], init=pytorch) for i in range(len(sizes) - 1)],
         }
 
-    def apply(p: Params, x: Any, key: Key | None) -> jax.Array:
+    def apply(p: Params, x: ArrayLike, key: Key | None) -> jax.Array:
         h = relu_pool(conv(p["conv1"], shaped(x, side, side, channels)))
         h = relu_pool(conv(p["conv2"], h))
         h = h.reshape(h.shape[0], -1)

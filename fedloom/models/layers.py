@@ -2,9 +2,9 @@
 
 Images are [batch, height, width, channels], kernels [height, width, in, out]. The parameters decide the precision: an
 input is cast to their type. On a CPU, XLA's own convolution and pooling are slow to differentiate, and a convolution
-with one kernel per client (vmap) is hopeless; so there a convolution is shifted slices and one matrix product, or
+with one kernel per client (vmap) is hopelessly slow; there a convolution is shifted slices and one matrix product, or
 Winograd's method where that is faster, and pooling is the maximum of strided slices. On accelerators the native
-operations are right. `conv`, `max_pool` and `relu_pool` choose.
+operations are faster. `conv`, `max_pool` and `relu_pool` choose.
 """
 
 import math
@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from fedloom.models.winograd import conv3x3
 from fedloom.problem import Key
@@ -23,7 +24,7 @@ Padding = str | int  # "VALID", "SAME" (as Keras pads: the odd cell goes last), 
 
 
 def on_cpu() -> bool:
-    """Whether programs are traced for a CPU: where the layers choose between their two versions."""
+    """Whether programs are compiled for a CPU, which decides between the two versions of a layer."""
     return jax.default_backend() == "cpu"
 
 
@@ -73,12 +74,12 @@ def _plus_bias(p: Params, x: jax.Array) -> jax.Array:
 # Layers.
 
 
-def dense(p: Params, x: Any) -> jax.Array:
+def dense(p: Params, x: ArrayLike) -> jax.Array:
     """x w^T + b along the last axis."""
     return _plus_bias(p, jnp.asarray(x, p["w"].dtype) @ p["w"].T)
 
 
-def embedding(table: jax.Array, tokens: Any) -> jax.Array:
+def embedding(table: jax.Array, tokens: ArrayLike) -> jax.Array:
     """Rows of the table. A token that is not in the table gives nan, so that a wrong vocabulary is noticed."""
     tokens = jnp.asarray(tokens, jnp.int32)
     return jnp.take(table, jnp.where(tokens < 0, len(table), tokens), axis=0, mode="fill")
@@ -121,7 +122,7 @@ def _pads(size: int, window: int, stride: int, padding: Padding) -> tuple[int, i
         return total // 2, total - total // 2
     if isinstance(padding, int):
         return padding, padding
-    raise ValueError(f"padding must be 'VALID', 'SAME' or a whole number, got {padding!r}.")
+    raise ValueError(f"padding must be 'VALID', 'SAME' or an integer, got {padding!r}.")
 
 
 def _windows(x: jax.Array, window: tuple[int, int], stride: int, padding: Padding, fill: float) -> list[jax.Array]:
@@ -139,7 +140,7 @@ def _windows(x: jax.Array, window: tuple[int, int], stride: int, padding: Paddin
     ]
 
 
-def conv_by_slices(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
+def conv_by_slices(p: Params, x: jax.Array, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
     """Convolution as shifted slices side by side and one matrix product: fast on CPUs."""
     w = p["w"]
     *window, channels, out = w.shape
@@ -149,15 +150,15 @@ def conv_by_slices(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID
     return _plus_bias(p, y.reshape(*patches.shape[:-1], out))
 
 
-def conv_by_tiles(p: Params, x: Any, padding: Padding = "VALID") -> jax.Array:
+def conv_by_tiles(p: Params, x: jax.Array, padding: Padding = "VALID") -> jax.Array:
     """Convolution with a 3x3 kernel by Winograd's method: fast on CPUs if there are many channels."""
     x = jnp.asarray(x, p["w"].dtype)
     pads = [_pads(n, 3, 1, padding) for n in x.shape[1:3]]
     return _plus_bias(p, conv3x3(jnp.pad(x, [(0, 0), *pads, (0, 0)]), p["w"]))
 
 
-def conv_native(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
-    """Convolution as XLA's own operation: right on accelerators."""
+def conv_native(p: Params, x: jax.Array, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
+    """Convolution as XLA's own operation: fast on accelerators."""
     w = p["w"]
     x = jnp.asarray(x, w.dtype)
     pads = [_pads(n, k, stride, padding) for n, k in zip(x.shape[1:3], w.shape[:2], strict=True)]
@@ -165,7 +166,7 @@ def conv_native(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID") 
     return _plus_bias(p, y)
 
 
-def conv(p: Params, x: Any, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
+def conv(p: Params, x: jax.Array, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
     """Convolution with the kernel p["w"] and, if there is one, the bias p["b"]."""
     if not on_cpu():
         return conv_native(p, x, stride, padding)
@@ -191,7 +192,7 @@ def _tree_max(views: list[jax.Array]) -> jax.Array:
 
 
 def max_pool_native(x: jax.Array, window: int = 2, stride: int = 2, padding: Padding = "VALID") -> jax.Array:
-    """Max-pooling as XLA's own operation: right on accelerators. Of tied cells the first gets the gradient."""
+    """Max-pooling as XLA's own operation: fast on accelerators. Of tied cells the first gets the gradient."""
     pads = [_pads(n, window, stride, padding) for n in x.shape[1:3]]
     shape, strides = (1, window, window, 1), (1, stride, stride, 1)
     return lax.reduce_window(x, -jnp.inf, lax.max, shape, strides, [(0, 0), *pads, (0, 0)])
@@ -214,12 +215,12 @@ def _cells(x: jax.Array) -> list[jax.Array]:
     return [x[:, :, i, :, j] for i in range(2) for j in range(2)]
 
 
-def _relu_pool_forward(x: jax.Array) -> tuple[jax.Array, Any]:
+def _relu_pool_forward(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     y = jnp.maximum(_tree_max(_cells(x)), 0)
     return y, (x, y)
 
 
-def _relu_pool_backward(saved: Any, dy: jax.Array) -> tuple[jax.Array]:
+def _relu_pool_backward(saved: tuple[jax.Array, jax.Array], dy: jax.Array) -> tuple[jax.Array]:
     x, y = saved
     tied = sum((cell == y).astype(y.dtype) for cell in _cells(x))
     share = jnp.where(y > 0, dy / tied, 0)[:, :, None, :, None]
@@ -237,9 +238,9 @@ def relu_pool(x: jax.Array) -> jax.Array:
     return _relu_pool(x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2])
 
 
-def shaped(x: Any, *shape: int) -> jax.Array:
+def shaped(x: ArrayLike, *shape: int) -> jax.Array:
     """x as [batch, *shape]: images may be given flat, or without the axis of a single channel."""
     x = jnp.asarray(x)
     if x.ndim < 2 or math.prod(x.shape[1:]) != math.prod(shape):
-        raise ValueError(f"The model takes [batch, ...] with {shape} numbers an example, but is given {x.shape}.")
+        raise ValueError(f"The model takes a batch with {shape} numbers per example, got an array of shape {x.shape}.")
     return x.reshape(x.shape[0], *shape)

@@ -6,16 +6,21 @@ pass: it stores the gates, computes for all steps at once what it can, and forms
 at the end.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from fedloom.models.layers import Initializer, Params, glorot_uniform, on_cpu, uniform
 from fedloom.problem import Key
 
 State = tuple[jax.Array, jax.Array]  # h and c, [batch, units]
+Inputs = tuple[jax.Array, jax.Array | None]  # at one step: the projected inputs, and where to keep the state
+Saved = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array | None]  # gates, h, c, wh, keep
+Recurrence = Callable[[jax.Array, jax.Array, jax.Array | None], jax.Array]  # (z, wh, keep) -> h at every step
+Product = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def _gates(z: jax.Array) -> jax.Array:
@@ -25,7 +30,9 @@ def _gates(z: jax.Array) -> jax.Array:
     return jnp.tanh(z * scale) * scale + (1 - scale)
 
 
-def _step(z: jax.Array, h: jax.Array, c: jax.Array, wh: jax.Array, keep: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _step(
+    z: jax.Array, h: jax.Array, c: jax.Array, wh: jax.Array, keep: jax.Array | None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """One step from the projected inputs z: gates, new h, new c; where `keep` is True the state stays as it is."""
     gates = _gates(z + h @ wh)
     i, f, g, o = jnp.split(gates, 4, axis=-1)
@@ -41,10 +48,10 @@ def _start(z: jax.Array) -> State:
     return zero, zero
 
 
-def _plain(z: jax.Array, wh: jax.Array, keep: Any) -> jax.Array:
+def _plain(z: jax.Array, wh: jax.Array, keep: jax.Array | None) -> jax.Array:
     """h after every step, [time, batch, units], from the projected inputs z: [time, batch, 4 units]."""
 
-    def step(state: State, now: Any) -> tuple[State, jax.Array]:
+    def step(state: State, now: Inputs) -> tuple[State, jax.Array]:
         z, keep = now
         _, h, c = _step(z, *state, wh, keep)
         return (h, c), h
@@ -52,8 +59,8 @@ def _plain(z: jax.Array, wh: jax.Array, keep: Any) -> jax.Array:
     return lax.scan(step, _start(z), (z, keep))[1]
 
 
-def _forward(z: jax.Array, wh: jax.Array, keep: Any) -> tuple[jax.Array, Any]:
-    def step(state: State, now: Any) -> tuple[State, Any]:
+def _forward(z: jax.Array, wh: jax.Array, keep: jax.Array | None) -> tuple[jax.Array, Saved]:
+    def step(state: State, now: Inputs) -> tuple[State, tuple[jax.Array, jax.Array, jax.Array]]:
         z, keep = now
         gates, h, c = _step(z, *state, wh, keep)
         return (h, c), (gates, h, c)
@@ -62,7 +69,7 @@ def _forward(z: jax.Array, wh: jax.Array, keep: Any) -> tuple[jax.Array, Any]:
     return h, (gates, h, c, wh, keep)
 
 
-def _backward(saved: Any, dh_out: jax.Array) -> tuple[jax.Array, jax.Array, None]:
+def _backward(saved: Saved, dh_out: jax.Array) -> tuple[jax.Array, jax.Array, None]:
     gates, h, c, wh, keep = saved
     back = wh.T  # outside the loop: multiplying by a transposed view at every step is nearly twice as slow
     # What the loop multiplies by is computed for all steps at once:
@@ -75,7 +82,7 @@ def _backward(saved: Any, dh_out: jax.Array) -> tuple[jax.Array, jax.Array, None
     if keep is not None:
         to_c, to_z, f = jnp.where(keep, 0, to_c), jnp.where(keep, 0, to_z), jnp.where(keep, 1, f)
 
-    def step(state: State, now: Any) -> tuple[State, jax.Array]:
+    def step(state: State, now: tuple[jax.Array, ...]) -> tuple[State, jax.Array]:
         (dh, dc), (to_c, to_z, f, dh_out, keep) = state, now
         dh = dh + dh_out
         dc = dc + dh * to_c
@@ -107,7 +114,7 @@ def _product(x: jax.Array, w: jax.Array) -> jax.Array:
 _product.defvjp(lambda x, w: (x @ w, (x, w)), lambda saved, dy: (dy @ saved[1].T, _transposed_product(saved[0], dy)))
 
 
-def _lstm(recurrence: Any, product: Any, p: Params, x: Any, mask: Any) -> jax.Array:
+def _lstm(recurrence: Recurrence, product: Product, p: Params, x: ArrayLike, mask: ArrayLike | None) -> jax.Array:
     wx, wh = p["wx"], p["wh"]
     bias = p["b"] + p["b2"] if "b2" in p else p["b"]
     x = jnp.swapaxes(jnp.asarray(x, wx.dtype), 0, 1)
@@ -116,17 +123,17 @@ def _lstm(recurrence: Any, product: Any, p: Params, x: Any, mask: Any) -> jax.Ar
     return jnp.swapaxes(recurrence(z + jnp.broadcast_to(bias, z.shape), wh, keep), 0, 1)
 
 
-def lstm_stored(p: Params, x: Any, mask: Any = None) -> jax.Array:
+def lstm_stored(p: Params, x: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:
     """`lstm` with its own backward pass: fast on CPUs. It has no forward-mode derivative."""
     return _lstm(_stored, _product, p, x, mask)
 
 
-def lstm_native(p: Params, x: Any, mask: Any = None) -> jax.Array:
-    """`lstm` as a scan that JAX differentiates: right on accelerators."""
+def lstm_native(p: Params, x: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:
+    """`lstm` as a scan that JAX differentiates: fast on accelerators."""
     return _lstm(_plain, jnp.matmul, p, x, mask)
 
 
-def lstm(p: Params, x: Any, mask: Any = None) -> jax.Array:
+def lstm(p: Params, x: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:
     """The outputs h at every step, [batch, time, units], from inputs [batch, time, features] and a state of zeros.
 
     p has the weights "wx" of the inputs and "wh" of the state, and the bias "b"; a second one "b2", as in PyTorch, is

@@ -14,6 +14,8 @@ from fedloom.problem import Key, Vector
 
 P = ParamSpec("P")
 
+Apply = Callable[[Any, Any, Key | None], jax.Array]  # (params, a batch of inputs, key) -> outputs
+
 
 @dataclasses.dataclass(frozen=True)
 class Model:
@@ -21,7 +23,7 @@ class Model:
 
     name: str
     init: Callable[[Key], Any]
-    apply: Callable[[Any, Any, Key | None], jax.Array]
+    apply: Apply
 
     def flat(self, seed: int = 0) -> Vector:
         """Initial parameters as one flat vector."""
@@ -34,7 +36,7 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """How many numbers the model has."""
+        """The number of trainable parameters."""
         return sum(x.size for x in jax.tree.leaves(jax.eval_shape(self.init, jax.random.key(0))))
 
 
@@ -45,7 +47,7 @@ def _unravel(model: Model) -> Callable[[Vector], Any]:
 
 
 def shared(make: Callable[P, Model]) -> Callable[P, Model]:
-    """Decorates a maker: equal arguments, however given, make the same Model, so that compiled programs are shared."""
+    """Decorates a maker: equal arguments, however passed, give the same Model, so that compiled programs are shared."""
     signature, cached = inspect.signature(make), functools.cache(make)
 
     @functools.wraps(make)

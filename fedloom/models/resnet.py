@@ -5,10 +5,10 @@ Batch normalisation has no meaning across clients whose data differ, and its sta
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from fedloom.models.layers import (
     Initializer,
@@ -87,7 +87,7 @@ def fedopt_resnet18(classes: int = 100) -> Model:
         shortcut = norm(p["shortcut_norm"], conv(p["shortcut"], x)) if "shortcut" in p else x
         return shortcut + h
 
-    def apply(p: Params, x: Any, key: Key | None) -> jax.Array:
+    def apply(p: Params, x: ArrayLike, key: Key | None) -> jax.Array:
         h = jax.nn.relu(norm(p["stem_norm"], conv(p["stem"], shaped(x, 24, 24, 3), 2, "SAME")))
         h = max_pool(h, 3, 2, "SAME")
         for q in p["blocks"]:
@@ -120,7 +120,7 @@ def _torchvision(name: str, stem: Callable[[Params, jax.Array], jax.Array], wind
         shortcut = group_norm(p["shortcut_norm"], conv(p["shortcut"], x, stride)) if "shortcut" in p else x
         return jax.nn.relu(shortcut + h)
 
-    def apply(p: Params, x: Any, key: Key | None) -> jax.Array:
+    def apply(p: Params, x: ArrayLike, key: Key | None) -> jax.Array:
         h = jax.nn.relu(group_norm(p["stem_norm"], stem(p["stem"], shaped(x, 32, 32, 3))))
         h = max_pool(h, 3, 2, 1)
         for q in p["blocks"]:

@@ -1,12 +1,11 @@
-"""The papers' LSTM networks for text. Inputs are whole numbers [batch, time] unless said otherwise; outputs are logits.
+"""The papers' LSTM networks for text. Inputs are integers [batch, time] unless said otherwise; outputs are logits.
 
 Token 0 is padding where a model says "masked": there the LSTMs carry their state over, as with Keras's mask_zero.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from fedloom.models.layers import Params, dense, embedding, glorot_uniform, he_normal, pytorch, uniform, weights
 from fedloom.models.lstm import keras_weights, lstm, pytorch_weights, tensorflow_weights
@@ -14,7 +13,7 @@ from fedloom.models.model import Model, shared
 from fedloom.problem import Key
 
 
-def _last_step(p: Params, tokens: Any, key: Key | None) -> jax.Array:
+def _last_step(p: Params, tokens: ArrayLike, key: Key | None) -> jax.Array:
     """The next character's logits, [batch, classes], from the last step of two LSTMs."""
     h = embedding(p["embedding"], tokens)
     for layer in ("lstm1", "lstm2"):
@@ -77,7 +76,7 @@ def fedprox_sent140() -> Model:
             "dense2": weights(k[3], 30, 1),
         }
 
-    def apply(p: Params, x: Any, key: Key | None) -> jax.Array:
+    def apply(p: Params, x: ArrayLike, key: Key | None) -> jax.Array:
         h = lstm(p["lstm2"], lstm(p["lstm1"], x))[:, -1]
         return dense(p["dense2"], dense(p["dense1"], h))
 
@@ -104,7 +103,7 @@ def fedopt_shakespeare() -> Model:
             "dense": weights(k[3], 256, 90),
         }
 
-    def apply(p: Params, tokens: Any, key: Key | None) -> jax.Array:
+    def apply(p: Params, tokens: ArrayLike, key: Key | None) -> jax.Array:
         mask = jnp.not_equal(tokens, 0)
         h = lstm(p["lstm1"], embedding(p["embedding"], tokens), mask)
         return dense(p["dense"], lstm(p["lstm2"], h, mask))
@@ -129,7 +128,7 @@ def stackoverflow_nwp() -> Model:
             "dense2": weights(k[3], 96, 10_004),
         }
 
-    def apply(p: Params, tokens: Any, key: Key | None) -> jax.Array:
+    def apply(p: Params, tokens: ArrayLike, key: Key | None) -> jax.Array:
         h = lstm(p["lstm"], embedding(p["embedding"], tokens), jnp.not_equal(tokens, 0))
         return dense(p["dense2"], dense(p["dense1"], h))
 

@@ -12,8 +12,6 @@ In float32 the rounding error is about 5 times that of the definition (1e-6 of t
 this: 0, +-3/4, +-3/2 lose half as much as the textbook's 0, +-1, +-2.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -106,7 +104,7 @@ def conv3x3(x: jax.Array, w: jax.Array) -> jax.Array:
     return _forward(x, w)[0]
 
 
-def _forward(x: jax.Array, w: jax.Array) -> tuple[jax.Array, Any]:
+def _forward(x: jax.Array, w: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     batch, height, width, _ = x.shape
     g = jnp.asarray(G, w.dtype)
     u = jnp.einsum("bj,ai,ijco->baco", g, g, w).reshape(36, *w.shape[2:])
@@ -115,7 +113,7 @@ def _forward(x: jax.Array, w: jax.Array) -> tuple[jax.Array, Any]:
     return y, (u, v)
 
 
-def _backward(saved: Any, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _backward(saved: tuple[jax.Array, jax.Array], dy: jax.Array) -> tuple[jax.Array, jax.Array]:
     u, v = saved
     batch, height, width, _ = dy.shape
     dm = _from_points_transposed(dy)

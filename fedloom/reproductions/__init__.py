@@ -8,8 +8,8 @@ from fedloom.columns import columns
 from fedloom.experiments.study import OpenSink, Progress, Study, run_all
 from fedloom.hyperparameters import nearest
 from fedloom.reproductions import feddane, feddr, feddyn, fedopt, fedprox, linear_speedup
+from fedloom.reproductions.reproduction import Finding as Finding
 from fedloom.reproductions.reproduction import Reproduction as Reproduction
-from fedloom.reproductions.reproduction import Row as Row
 
 REPRODUCTIONS: dict[str, Reproduction] = {
     r.name: r for part in (fedprox, feddane, feddr, feddyn, linear_speedup, fedopt) for r in part.REPRODUCTIONS
@@ -17,7 +17,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
 
 
 def find(name: str) -> Reproduction:
-    if name not in REPRODUCTIONS:  # also if it is no name at all
+    if name not in REPRODUCTIONS:  # or if it is not a string
         raise ValueError(f"There is no experiment {name!r} to reproduce.{nearest(str(name), REPRODUCTIONS)}")
     return REPRODUCTIONS[name]
 
@@ -36,10 +36,10 @@ def reproduce(
     Args:
         name: one of REPRODUCTIONS.
         seeds: one run of each method for each seed; the reproduction's own if None.
-        rounds: of the longest run, others in proportion; shorter runs check the claims too early.
+        rounds: of the longest run, the others in proportion; shorter runs check the claims too early.
         directory: a new directory for the runs; None keeps everything in memory.
-        progress: what to tell how it goes on.
-        sinks: where rows go besides the logs.
+        progress: a progress reporter.
+        sinks: where rows go in addition to the logs.
     """
     found = find(name)
     return run_all(
@@ -55,17 +55,17 @@ def reproduce(
 
 def of_study(study: Study) -> Reproduction:
     if study.about.get("kind") != "reproduction":
-        raise ValueError(f"The study {study.title!r} is not one that `fedloom reproduce` made.")
+        raise ValueError(f"The study {study.title!r} was not made by `fedloom reproduce`.")
     return find(study.about["name"])
 
 
-def outcome(study: Study) -> list[Row]:
+def outcome(study: Study) -> list[Finding]:
     """Our figures beside the paper's, then the paper's claims with their verdicts."""
     return of_study(study).outcome(study)
 
 
 def text(study: Study) -> str:
-    """The outcome as tables, with what is not as in the paper."""
+    """The outcome as tables, with what differs from the paper."""
     found, rows = of_study(study), outcome(study)
     lines = [f"{found.name}: {found.about}", f"{found.paper}.", ""]
     measures = list(dict.fromkeys(line.measure.words for line in found.lines))
@@ -78,13 +78,15 @@ def text(study: Study) -> str:
     rounds = max((r.experiment.rounds for r in study.results), default=0)
     notes = [found.notes] if found.notes else []
     if rounds < found.rounds:
-        notes.insert(0, f"These runs have {rounds} rounds of {found.rounds}: the verdicts are not about whole runs.")
+        notes.insert(
+            0, f"These runs have only {rounds} of {found.rounds} rounds, so the verdicts are not about full runs."
+        )
     if notes:
         lines += ["", *textwrap.wrap(" ".join(notes), 110)]
     return "\n".join(lines)
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """Columns as wide as they need to be; one that is empty throughout is left out."""
+    """Columns as wide as they need to be; columns without any entry are left out."""
     kept = [i for i in range(len(head)) if any(row[i] for row in rows)]
     return columns([[line[i] for i in kept] for line in (head, *rows)]).split("\n")

@@ -10,7 +10,8 @@ from fedloom.algorithms import FedDANE
 from fedloom.cohorts import everyone, uniform
 from fedloom.experiments.experiment import Experiment, experiment
 from fedloom.reproductions.published import from_task
-from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Measure, Reproduction
+from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Reproduction
+from fedloom.tasks import Measure, Reported
 from fedloom.tasks.fedprox import LEVELS, TUNED_OVER, synthetic_words
 
 PAPER = "FedDANE, arXiv:2001.01920"
@@ -70,7 +71,7 @@ def _figure_1() -> Reproduction:
         {name: e for kind in LEVELS for name, e in _against_baselines(kind, rounds=100).items()},
         _lines(),
         (not_worse, *(_worse(setting) for setting in others)),
-        "The paper's tuned settings are of 200 rounds; 100 and one seed are the default here, to save time. In the "
+        "The paper's tuned settings are for 200 rounds; 100 and one seed are the default here, to save time. In the "
         "authors' released code FedDANE's correction is wrong for logistic models: it adds the mean gradient but does "
         "not subtract the device's own. Here it is as in the paper's algorithm.",
     )
@@ -129,13 +130,13 @@ def _figure_3() -> Reproduction:
 
 
 def _real(name: str, task: str) -> Reproduction:
-    def claims(setting: str, reported: Any) -> tuple[Claim, ...]:
+    def claims(setting: str, reported: Reported | None) -> tuple[Claim, ...]:
         def holds(f: Figures) -> bool:
             return f[setting, "feddane"] > max(f[setting, "fedavg"], f[setting, "fedprox"])
 
         return (Claim("FedDANE ends above both FedAvg and FedProx", holds, setting),)
 
-    notes = "FedDANE has FedProx's mu; the paper's, from the grid, is not published."
+    notes = "FedDANE uses FedProx's mu; the value that the paper chose from its grid is not published."
     return from_task(name, task, "0% stragglers", claims, usual=LOSS, notes=notes)
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from fedloom.experiments.experiment import experiment
 from fedloom.reproductions.published import from_task
-from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Measure, Reproduction, comparable
+from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Reproduction, comparable
 from fedloom.systems import System
 from fedloom.systems.compute import constant
+from fedloom.tasks import Measure, Reported
 from fedloom.tasks.fedprox import LEVELS, synthetic_words
 
 PAPER = "FedDR, arXiv:2103.03452"
@@ -23,8 +24,9 @@ SETTINGS = tuple(synthetic_words(kind) for kind in LEVELS)
 KEEPS = ("fedpd", "feddr")  # a model of each user
 OWN_MODELS = (
     "In the authors' code FedDR and FedPD are measured by each user's own model on its own data, FedAvg and FedProx by "
-    "the server's model. The claims are checked in this way here too, which is no fair comparison: the rows without "
-    "'own' are of the server's models. There FedAvg and FedProx also lose or slow a tenth of each cohort; not so here."
+    "the server's model. The claims are checked in this way here too, which is not a fair comparison: the rows without "
+    "'own' are for the server's models. In that code FedAvg and FedProx also lose or slow a tenth of each cohort; here "
+    "they do not."
 )
 
 
@@ -124,11 +126,11 @@ def _figure_3() -> Reproduction:
 
 
 SERVERS = (
-    "All figures are of the server's model; in the authors' code those of FedDR and FedPD are of the users' own models."
+    "All figures are for the server's model; in the authors' code those of FedDR and FedPD are for the users' own."
 )
 
 
-def _femnist(setting: str, reported: Any) -> tuple[Claim, ...]:
+def _femnist(setting: str, reported: Reported | None) -> tuple[Claim, ...]:
     others = tuple(m for m in METHODS if m != "feddr")
     return (
         Claim(

@@ -1,9 +1,9 @@
 """FedOpt, table 1 (the ends of figure 1's curves) and the ExpDecay rows: Reddi et al., 2021, arXiv:2003.00295."""
 
-from collections.abc import Mapping
-
+from fedloom.metrics.scores import mse
 from fedloom.reproductions.published import from_task, name_of, variants
 from fedloom.reproductions.reproduction import Claim, Figures
+from fedloom.tasks import Reported
 from fedloom.tasks.fedopt import TASKS as FEDOPT_TASKS
 
 
@@ -13,8 +13,8 @@ def adaptive_is_better(f: Figures, setting: str, error: bool) -> bool:
     return min(sign * f[setting, m] for m in ("fedadam", "fedyogi")) > sign * f[setting, "fedavg"]
 
 
-def _claims(setting: str, reported: Mapping[str, float]) -> tuple[Claim, ...]:
-    error = "mse" in setting
+def _claims(setting: str, reported: Reported | None) -> tuple[Claim, ...]:
+    error = reported is not None and reported.measure.metric == f"test {mse.name}"
     return (
         Claim("FedAdam and FedYogi end better than FedAvg", lambda f: adaptive_is_better(f, setting, error), setting),
     )

@@ -9,7 +9,8 @@ from functools import partial
 
 from fedloom.algorithms import FedProx
 from fedloom.experiments.experiment import experiment
-from fedloom.reproductions.reproduction import Claim, Figures, Line, Measure, Reproduction
+from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction
+from fedloom.tasks import Measure
 from fedloom.tasks.fedprox import LEVELS, synthetic_words
 
 LOSS = Measure("train loss")
@@ -56,8 +57,9 @@ def _stragglers() -> Reproduction:
         runs,
         tuple(lines),
         tuple(claims),
-        "The paper's figure has Synthetic(1, 1) only, where mu = 1 is its best; the same is asked of the other sets "
-        "here. It has 200 rounds; 100 and one seed are the default here, to save time.",
+        "The paper's figure has Synthetic(1, 1) only, where mu = 1 is its best; here the same claims are "
+        "checked on the other sets too. The figure has 200 rounds; 100 and one seed are the default here, to save "
+        "time.",
     )
 
 

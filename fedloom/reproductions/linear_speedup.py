@@ -6,14 +6,13 @@ digits is run, which needs no download: 1,400 or fewer examples, 10 to 14 for ea
 
 import itertools
 import math
-from collections.abc import Mapping
 
 from fedloom.cohorts import CohortRule, everyone, uniform
 from fedloom.experiments.experiment import Experiment, experiment
 from fedloom.reproductions.published import from_task, name_of, variants
-from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Measure, Reproduction, comparable
+from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Reproduction, comparable
 from fedloom.solvers import SGD
-from fedloom.tasks import TASKS
+from fedloom.tasks import TASKS, Measure, Reported
 from fedloom.tasks.linear_speedup import PAPER, WORKERS
 from fedloom.tasks.linear_speedup import TASKS as SPEEDUP_TASKS
 
@@ -22,8 +21,8 @@ P = (1, 2, 5, 10)
 N = (10, 50, 100)
 K = (1, 5, 10)
 NOTES = (
-    "The paper has MNIST and two hidden layers of 200; here it is scikit-learn's 8x8 digits and a hidden layer of 32. "
-    "Batches of 10, since a worker has 10 to 14 examples."
+    "The paper uses MNIST and two hidden layers of 200; here the data are scikit-learn's 8x8 digits, and the model has "
+    "one hidden layer of 32. Batches have 10 examples, since a worker has only 10 to 14."
 )
 
 
@@ -123,9 +122,9 @@ def cheaper(f: Figures, setting: str) -> bool | None:
     return None if math.isinf(min(fedavg, scaffold)) else fedavg < scaffold
 
 
-def _cheaper(setting: str, reported: Mapping[str, float]) -> tuple[Claim, ...]:
+def _cheaper(setting: str, reported: Reported | None) -> tuple[Claim, ...]:
     """SCAFFOLD sends two vectors in a round, so half as many rounds cost the same; where the table says so."""
-    if not reported["fedavg"] < 2 * reported["scaffold"]:
+    if reported is None or not reported.values["fedavg"] < 2 * reported.values["scaffold"]:
         return ()
     words = "FedAvg communicates less than SCAFFOLD, which sends twice as much in a round"
     return (Claim(words, lambda f: cheaper(f, setting), setting),)

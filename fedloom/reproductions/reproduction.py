@@ -8,53 +8,37 @@ from typing import NamedTuple
 import numpy as np
 
 from fedloom.experiments.experiment import Experiment
-from fedloom.experiments.result import Result, models_sent
+from fedloom.experiments.result import Result, Row, bytes_of_a_client, models_sent
 from fedloom.experiments.study import Runs, Study
+from fedloom.tasks.reported import Measure
 
 COMPARABLE = 0.1  # papers say "comparable" without a number; here it means within a tenth of the better one
 
-VERDICTS = {True: "holds", False: "does not hold", None: "cannot be said"}
+VERDICTS = {True: "holds", False: "does not hold", None: "undecided"}
 
 # The mean over seeds of every figure, by setting and method: what claims are checked on.
 Figures = Mapping[tuple[str, str], float]
 
 
-@dataclasses.dataclass(frozen=True)
-class Measure:
-    """One number of a run: a metric at the end, or what it took to bring a metric to a target."""
+# What had been counted by the time of a row; the names are those of `tasks.reported.COUNTED`.
+COUNTS: dict[str, Callable[[Result, Row], float]] = {
+    "rounds": lambda result, row: float(row["round"]),
+    "models": models_sent,
+    "MiB": lambda result, row: bytes_of_a_client(result, row) / 2**20,
+    "simulated seconds": lambda result, row: float(row["simulated seconds"]),
+}
 
-    metric: str
-    target: float | None = None
-    counted: str = "models"  # until the target: "models" sent by a client, "rounds", or "simulated seconds"
-    last: int = 10  # without a target: the mean over so many rounds at the end
-    scale: float = 1.0  # for papers that report percent or thousandths
 
-    @property
-    def words(self) -> str:
-        if self.target is not None:
-            return f"{self.counted} to {self.metric} {self.target:g}"
-        times = "" if self.scale == 1 else f"{self.scale:g} x "
-        return f"{times}{self.metric}, mean of the last {self.last} rounds"
-
-    @property
-    def failed(self) -> str:
-        """What a run is called that has no finite number."""
-        return "diverged" if self.target is None else "not reached"
-
-    def of(self, result: Result) -> float:
-        """The number; the worst there is for a run that diverged or never reached the target."""
-        if self.target is not None:
-            row = result.reaches(self.metric, self.target)
-            if row is None:
-                return math.inf
-            if self.counted == "simulated seconds":
-                return float(row[self.counted])
-            return float(row["round"]) if self.counted == "rounds" else models_sent(result, row)
-        if result.diverged is not None:
-            return -math.inf if result.larger_is_better(self.metric) else math.inf
-        before = max(0, result.experiment.rounds - self.last)  # round 0 is the initial model, which counts for nothing
-        values = [row[self.metric] for row in result.evaluated if row["round"] > before]
-        return self.scale * float(np.mean(values))
+def value_of(measure: Measure, result: Result) -> float:
+    """The measured number of a run; the worst there is if the run diverged or never reached the target."""
+    if measure.target is not None and measure.counted is not None:
+        row = result.reaches(measure.metric, measure.target)
+        return math.inf if row is None else COUNTS[measure.counted](result, row)
+    if result.diverged is not None:
+        return -math.inf if result.larger_is_better(measure.metric) else math.inf
+    before = max(0, result.experiment.rounds - measure.last)  # round 0 is the initial model, which does not count
+    values = [row[measure.metric] for row in result.evaluated if row["round"] > before]
+    return measure.scale * float(np.mean(values))
 
 
 class Line(NamedTuple):
@@ -65,24 +49,25 @@ class Line(NamedTuple):
     run: str
     measure: Measure
     reported: float | None = None
+    where: str = ""  # the number stands in the paper: "table 2"
 
 
 class Claim(NamedTuple):
-    """A sentence of a paper, and whether it holds in the given figures; None if these cannot tell."""
+    """A sentence of a paper, and whether it holds in the given figures; None if they do not decide it."""
 
     words: str
     holds: Callable[[Figures], bool | None]
     setting: str = ""  # the only one that the claim is about
 
 
-class Row(NamedTuple):
+class Finding(NamedTuple):
     """A line of the outcome: a figure beside the paper's, or a claim with its verdict."""
 
     setting: str
     method: str
     ours: str
     paper: str
-    verdict: str  # of claims: "holds", "does not hold", "cannot be said" or "not run"
+    verdict: str  # of claims: "holds", "does not hold", "undecided" or "not run"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,7 +80,7 @@ class Reproduction:
     experiments: Mapping[str, Experiment]  # by the name of the run; seeds and shorter runs are made from them
     lines: tuple[Line, ...]
     claims: tuple[Claim, ...]
-    notes: str = ""  # what is not as in the paper
+    notes: str = ""  # what differs from the paper
     needs: tuple[str, ...] = ()  # what must be in the data directory
     seeds: tuple[int, ...] = (0,)
 
@@ -120,9 +105,9 @@ class Reproduction:
         """The experiments by name; with `rounds` the longest has so many, and the others in proportion."""
         chosen = self.seeds if seeds is None else tuple(seeds)
         if not chosen:
-            raise ValueError("seeds must have at least one seed.")
+            raise ValueError("seeds must contain at least one seed.")
         if rounds is not None and (not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1):
-            raise ValueError(f"rounds must be a whole number, 1 or more, got {rounds!r}.")
+            raise ValueError(f"rounds must be a positive integer, got {rounds!r}.")
         named = []
         for name, e in self.experiments.items():
             if rounds is not None:
@@ -138,22 +123,22 @@ class Reproduction:
         for line in self.lines:
             finished = [r for r in study.results if r.name == line.run and r.finished]
             if finished:
-                values[line.setting, line.method] = [line.measure.of(r) for r in finished]
+                values[line.setting, line.method] = [value_of(line.measure, r) for r in finished]
         return values
 
-    def outcome(self, study: Study) -> list[Row]:
+    def outcome(self, study: Study) -> list[Finding]:
         figures = self.figures(study)
         means = {key: float(np.mean(values)) for key, values in figures.items()}
         rows = []
         for line in self.lines:
             ours = _shown(figures.get((line.setting, line.method), []), line.measure)
-            rows.append(Row(line.setting, line.method, ours, _number(line.reported, line.measure), ""))
+            rows.append(Finding(line.setting, line.method, ours, _number(line.reported, line.measure), ""))
         for claim in self.claims:
             try:
                 verdict = VERDICTS[claim.holds(means)]
             except KeyError:  # a figure that the claim is about
                 verdict = "not run"
-            rows.append(Row(claim.setting, "", "", claim.words, verdict))
+            rows.append(Finding(claim.setting, "", "", claim.words, verdict))
         return rows
 
 

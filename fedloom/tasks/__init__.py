@@ -2,8 +2,9 @@
 
 from fedloom.hyperparameters import nearest
 from fedloom.tasks import feddr, feddyn, fedopt, fedprox, linear_speedup, more
+from fedloom.tasks.reported import Measure as Measure
+from fedloom.tasks.reported import Reported as Reported
 from fedloom.tasks.task import Loaded as Loaded
-from fedloom.tasks.task import Reported as Reported
 from fedloom.tasks.task import Setting as Setting
 from fedloom.tasks.task import Task as Task
 
@@ -14,6 +15,6 @@ TASKS: dict[str, Task] = {
 
 def load(name: str, seed: int = 0) -> Loaded:
     """The registered task `name` with its data, for example load("synthetic-1-1")."""
-    if name not in TASKS:  # also if it is no name at all
+    if name not in TASKS:  # or if it is not a string
         raise ValueError(f"There is no task {name!r}.{nearest(str(name), TASKS)}")
     return TASKS[name].load(seed)

@@ -9,8 +9,6 @@ in the composite ("l1") experiments is under `tuned_over`. asyncFedDR is FedDR w
 divide MNIST and scale pixels is not known, so iid and standardised.
 """
 
-from typing import Any
-
 from fedloom.algorithms import FedAvg, FedDR, FedPD, FedProx
 from fedloom.cohorts import everyone, uniform
 from fedloom.data import prepare, splits
@@ -72,8 +70,6 @@ def _mnist(seed: int) -> FederatedData:
     return federated(data, splits.iid(len(data.y), 20, seed))
 
 
-_FEMNIST: dict[str, Any] = {"prepare": prepare.unit, "paper": PAPER}
-
 TASKS = (
     *(
         Task(
@@ -95,7 +91,8 @@ TASKS = (
         tuned_over={"solver.lr": (0.001, 0.003, 0.005, 0.008, 0.01), "solver.epochs": EPOCHS},
         about="The letters a to j of EMNIST over 200 clients: a hidden layer of 128.",
         needs=("emnist",),
-        **_FEMNIST,
+        prepare=prepare.unit,
+        paper=PAPER,
     ),
     Task(
         "asyncfeddr-mnist",
@@ -114,6 +111,7 @@ TASKS = (
         settings=_asynchronous(100),
         about="FEMNIST by writer as LEAF writes it, 62 characters: a hidden layer of 128.",
         needs=("femnist",),
-        **_FEMNIST,
+        prepare=prepare.unit,
+        paper=PAPER,
     ),
 )

@@ -10,8 +10,10 @@ training; ours is chronological. FEMNIST's clients share no image, which they do
 
 import functools
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedloom.algorithms import FedAvg, FedDANE, FedProx
@@ -22,6 +24,7 @@ from fedloom.data.federated import FederatedData, held_out, natural
 from fedloom.data.files import data_directory
 from fedloom.data.sources import emnist, mnist, sent140, shakespeare
 from fedloom.data.synthetic import synthetic
+from fedloom.metrics.evaluation import Rows
 from fedloom.metrics.scores import binary_accuracy, binary_cross_entropy
 from fedloom.models import MODELS
 from fedloom.problem import Key
@@ -47,7 +50,9 @@ def _settings(lr: float, rounds: int, mu: float) -> dict[str, dict[str, Setting]
     return tables
 
 
-def _task(name: str, data: Any, model: str, lr: float, rounds: int, mu: float, **fields: Any) -> Task:
+def _task(
+    name: str, data: Callable[[int], FederatedData], model: str, lr: float, rounds: int, mu: float, **fields: Any
+) -> Task:
     settings = _settings(lr, rounds, mu)
     return Task(name, data, MODELS[model](), settings=settings, tuned_over=TUNED_OVER, paper=PAPER, **fields)
 
@@ -88,7 +93,7 @@ def _sent140(directory: pathlib.Path) -> tuple[Dataset, sent140.WordVectors]:
     return sent140.sent140()
 
 
-def _words(rows: Any, key: Key | None) -> tuple[Any, Any]:
+def _words(rows: Rows, key: Key | None) -> tuple[jax.Array, jax.Array]:
     """Words as their vectors, which are known only when the data are."""
     return prepare.embedded(_sent140(data_directory())[1])(rows, key)
 
@@ -99,7 +104,7 @@ TASKS = (
     *(
         _task(
             f"synthetic-{kind}",
-            lambda seed, levels=levels: synthetic(*levels, seed=seed),
+            lambda seed, levels=levels: synthetic(*levels, seed=seed),  # type: ignore[misc]
             "synthetic-logistic",
             0.01,
             200,

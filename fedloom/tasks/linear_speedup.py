@@ -13,6 +13,7 @@ gradients at norm 60; SCAFFOLD's control variates need unclipped steps. The ResN
 BatchNorm.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,8 @@ from fedloom.data.federated import FederatedData, federated
 from fedloom.data.sources import cifar, mnist
 from fedloom.models import MODELS
 from fedloom.solvers import SGD
-from fedloom.tasks.task import Reported, Setting, Task
+from fedloom.tasks.reported import Measure, Reported
+from fedloom.tasks.task import Setting, Task
 
 PAPER = "Linear speedup, arXiv:2101.11203"
 WORKERS = 100
@@ -41,11 +43,11 @@ def _settings(rounds: int, variants: dict[str, tuple[int, int, int]]) -> dict[st
     """eta = 1 and eta_l = 0.1; a variant has a number of workers in a round, a batch size, and epochs."""
     settings = {}
     for variant, (n, batch_size, epochs) in variants.items():
-        steps: dict[str, Any] = {"lr": 0.1, "batch_size": batch_size, "epochs": epochs}
+        sgd = functools.partial(SGD, 0.1, batch_size=batch_size, epochs=epochs)
         cohort = everyone() if n == WORKERS else uniform(n)
         settings[variant] = {
-            "fedavg": Setting(FedAvg(lr=1.0), SGD(clip=60.0, **steps), cohort, rounds),
-            "scaffold": Setting(Scaffold(lr=1.0), SGD(**steps), cohort, rounds),
+            "fedavg": Setting(FedAvg(lr=1.0), sgd(clip=60.0), cohort, rounds),
+            "scaffold": Setting(Scaffold(lr=1.0), sgd(), cohort, rounds),
         }
     return settings
 
@@ -55,7 +57,7 @@ CIFAR = {"n=10": (10, 64, 5), "n=10, 10 epochs": (10, 64, 10)}
 
 TUNED_OVER = {"lr": (1.0, 10.0), "solver.lr": (0.001, 0.01, 0.1), "solver.epochs": (1.0, 5.0, 10.0)}
 
-_ROUNDS = "rounds to {} test accuracy, {}"  # table 2: (SCAFFOLD, FedAvg)
+# Rounds to the target, by the number of workers in a round: (SCAFFOLD, FedAvg).
 TABLE_2 = {
     "mnist-lr-digits10": {"n=10": (3, 3), "n=100": (5, 5)},
     "mnist-2nn-digits10": {"n=10": (3, 3), "n=100": (5, 8)},
@@ -74,8 +76,9 @@ def shards(seed: int) -> FederatedData:
 
 
 def _task(name: str, model: str, data: Callable[[int], FederatedData], target: float, **fields: Any) -> Task:
+    measure = Measure("test accuracy", target, "rounds")
     reported = tuple(
-        Reported(_ROUNDS.format(f"{target:.0%}", n), {"scaffold": scaffold, "fedavg": fedavg})
+        Reported("table 2", n, measure, {"scaffold": scaffold, "fedavg": fedavg})
         for n, (scaffold, fedavg) in TABLE_2.get(name, {}).items()
     )
     return Task(

@@ -3,10 +3,9 @@
 Their settings are ours. Those of digits are tuned, the others are not: a start for one's own experiments.
 """
 
-from typing import Any
-
 import fedloom.algorithms as a
 from fedloom.algorithm import Algorithm
+from fedloom.client import Solver
 from fedloom.cohorts import CohortRule, everyone, uniform
 from fedloom.data import prepare, splits
 from fedloom.data.dataset import Dataset
@@ -19,7 +18,7 @@ from fedloom.solvers import SGD, Exact
 from fedloom.tasks.task import Setting, Task
 
 
-def start(solver: Any, cohort: CohortRule, rounds: int, mu: float = 0.01) -> dict[str, dict[str, Setting]]:
+def start(solver: Solver, cohort: CohortRule, rounds: int, mu: float = 0.01) -> dict[str, dict[str, Setting]]:
     """Every kind of method, with one solver."""
     methods: dict[str, Algorithm] = {
         "fedavg": a.FedAvg(),

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
@@ -19,9 +20,11 @@ from fedloom.data.quadratics import Quadratics
 from fedloom.data.split import Split
 from fedloom.hyperparameters import nearest
 from fedloom.metrics import evaluation
+from fedloom.metrics.evaluation import Rows, Tree
 from fedloom.metrics.scores import Criterion, Metric, accuracy, cross_entropy, loss
-from fedloom.models.model import Model
+from fedloom.models.model import Apply, Model
 from fedloom.problem import Key, Vector
+from fedloom.tasks.reported import Reported
 
 Source = FederatedData | Quadratics
 
@@ -36,14 +39,6 @@ class Setting:
     rounds: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Reported:
-    """Figures that a paper reports, one for each algorithm."""
-
-    what: str
-    values: Mapping[str, float]
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
     """Data, a model, a loss, metrics, and the papers' settings. `load` reads the data."""
@@ -54,7 +49,7 @@ class Task:
     criterion: Criterion = cross_entropy  # (outputs, y) -> the loss of each example
     metrics: tuple[Metric, ...] = (accuracy,)  # besides the loss
     prepare: Prepare = plain  # (stored rows, key or None) -> (x, y) as model and loss take them
-    weights: Any = "examples"  # population weights p_k: "examples", "uniform" or an array
+    weights: str | ArrayLike = "examples"  # population weights p_k: "examples", "uniform" or an array
     about: str = ""
     paper: str = ""
     # {variant: {algorithm: setting}}; the first variant is the usual one.
@@ -67,19 +62,19 @@ class Task:
     def __post_init__(self) -> None:
         names = ["loss", *(m.name for m in self.metrics)]
         if len(set(names)) < len(names):
-            raise ValueError(f"Task {self.name!r}: two metrics have one name: {', '.join(names)}.")
+            raise ValueError(f"Task {self.name!r}: every metric needs a different name, got {', '.join(names)}.")
 
     def load(self, seed: int = 0) -> "Loaded":
         """Read or draw the data, split them, and initialise the model. The seed determines split and initial model."""
         if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-            raise ValueError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}.")
+            raise ValueError(f"seed must be an integer from 0 to 2^32 - 1, got {seed!r}.")
         data = self.data(int(seed)) if callable(self.data) else self.data
         if isinstance(data, Quadratics):
             return Loaded(self, None, data, jnp.zeros(data.centers.shape[1]))
         if not isinstance(data, FederatedData):
-            raise ValueError(f"Task {self.name!r}: data must be FederatedData, as by_client makes, got {data!r:.80}.")
+            raise ValueError(f"Task {self.name!r}: data must be FederatedData, e.g. by_client(...), got {data!r:.80}.")
         if not isinstance(self.model, Model):
-            raise ValueError(f"Task {self.name!r} has data but no model, such as models.mlp(20, 32, 3).")
+            raise ValueError(f"Task {self.name!r} has data but no model; give it one, e.g. models.mlp(20, 32, 3).")
         self._check_outputs(data, self.model)
         federation = data.federation(
             training_loss(self.criterion, self.model.apply, self.prepare), self.model.unravel, self.weights
@@ -87,21 +82,21 @@ class Task:
         return Loaded(self, data, federation, self.model.flat(seed))
 
     def _check_outputs(self, data: FederatedData, model: Model) -> None:
-        """Cross-entropy takes whole numbers for which the model has outputs; JAX would make nan of others, silently."""
+        """Cross-entropy needs integer labels for which the model has outputs; JAX would silently make nan of others."""
         rows = jax.tree.map(lambda a: jax.ShapeDtypeStruct((2, *a.shape[1:]), a.dtype), data.train)
         key = jax.random.key(0)
         outputs, y = jax.eval_shape(lambda rows: _outputs_and_targets(self, model, rows, key), rows)
         if self.criterion is not cross_entropy:
             return
         if not jnp.issubdtype(y.dtype, jnp.integer):
-            raise ValueError(f"Task {self.name!r}: cross_entropy needs whole-number labels y, got {y.dtype}.")
+            raise ValueError(f"Task {self.name!r}: cross_entropy needs integer labels y, got {y.dtype}.")
         if data.classes is not None and outputs.shape[-1] < data.classes:
             raise ValueError(
-                f"Task {self.name!r}: the model has {outputs.shape[-1]} outputs for labels 0 .. {data.classes - 1}."
+                f"Task {self.name!r}: the model has {outputs.shape[-1]} outputs, but there are {data.classes} classes."
             )
 
     def setting(self, algorithm: str, variant: str | None = None) -> Setting:
-        """What the paper ran with an algorithm; without a variant the first that has the algorithm."""
+        """What the paper ran with an algorithm; if no variant is given, in the first that has the algorithm."""
         if variant is not None and variant not in self.settings:
             raise ValueError(f"Task {self.name!r} has no variant {variant!r}.{nearest(variant, self.settings)}")
         tables = list(self.settings.values()) if variant is None else [self.settings[variant]]
@@ -109,19 +104,19 @@ class Task:
             if algorithm in table:
                 return table[algorithm]
         known = {name for table in tables for name in table}
-        raise ValueError(f"Task {self.name!r} has no published setting of {algorithm!r}.{nearest(algorithm, known)}")
+        raise ValueError(f"Task {self.name!r} has no published setting for {algorithm!r}.{nearest(algorithm, known)}")
 
 
-def _outputs_and_targets(task: Task, model: Model, rows: Any, key: Key) -> tuple[Any, Any]:
+def _outputs_and_targets(task: Task, model: Model, rows: Rows, key: Key) -> tuple[jax.Array, jax.Array]:
     x, y = task.prepare(rows, key)
     return model.apply(model.init(key), x, key), y
 
 
 @functools.cache  # the same function for the same task, so that compiled programs are shared
-def training_loss(criterion: Criterion, apply: Callable[[Any, Any, Key | None], Any], prepare: Prepare) -> Loss:
+def training_loss(criterion: Criterion, apply: Apply, prepare: Prepare) -> Loss:
     """loss(params, rows, key): prepare the rows, apply the model, compare. The key feeds augmentation and dropout."""
 
-    def of_rows(params: Any, rows: Any, key: Key | None) -> jax.Array:
+    def of_rows(params: Tree, rows: Rows, key: Key | None) -> jax.Array:
         first, second = (None, None) if key is None else jax.random.split(key)
         x, y = prepare(rows, first)
         return criterion(apply(params, x, second), y)
@@ -152,8 +147,8 @@ class Loaded:
             values |= {f"test {name}": value for name, value in self.scores(w).items()}
         return values
 
-    def evaluate_all(self, models: Any) -> list[dict[str, float]]:
-        """What `evaluate` says of each of several small models [models, d], up to rounding, at once."""
+    def evaluate_all(self, models: jax.Array) -> list[dict[str, float]]:
+        """`evaluate` for several small models [models, d] at once; the same up to rounding."""
         found = [{"train loss": float(x)} for x in _losses(self.federation, models)]
         if self.data is not None and self.data.test is not None:
             scores = evaluation.totals(self.data.test, models, self._score, self._examples.unravel)
@@ -175,16 +170,16 @@ class Loaded:
         """Every metric of the model w on each client's own test (or training) examples."""
         return self._named(evaluation.by_client(self._examplewise(w, part), self._split(part)))
 
-    def by_own_model(self, models: Any, part: str = "test") -> dict[str, evaluation.ByClient]:
+    def by_own_model(self, models: ArrayLike, part: str = "test") -> dict[str, evaluation.ByClient]:
         """Every metric of each client's own model, models[k], on its own examples; see `own_models`."""
         store, split = self._store(part), self._split(part)
         return self._named(evaluation.own_models(store, split, models, self._score, self._examples.unravel))
 
     def own_models(self, algorithm: Algorithm, clients: Mapping[int, Any]) -> np.ndarray:
-        """The clients' own models, one in each row, from the memories in a record, for methods that keep them."""
+        """The clients' own models, one in each row, from the memories in a record, if the method keeps them."""
         first = algorithm.own_model(algorithm.init_client(self.w))
         if first is None:
-            raise ValueError(f"{type(algorithm).__name__} does not keep a model of each client.")
+            raise ValueError(f"{type(algorithm).__name__} does not keep a model for each client.")
         models = np.tile(np.asarray(first), (self.federation.clients, 1))
         for k, memory in clients.items():
             models[k] = algorithm.own_model(memory)
@@ -220,7 +215,7 @@ class Loaded:
             )
         return split
 
-    def _store(self, part: str) -> Any:
+    def _store(self, part: str) -> Rows:
         if part not in ("train", "test"):
             raise ValueError(f"part must be 'train' or 'test', got {part!r}.")
         train = self._examples.store
@@ -234,10 +229,10 @@ class Loaded:
         assert self.task.model is not None
         return evaluation.scorer(tuple(self.metrics.values()), self.task.model.apply, self.task.prepare)
 
-    def _examplewise(self, w: Vector, part: str) -> dict[str, Any]:
+    def _examplewise(self, w: Vector, part: str) -> evaluation.HostPairs:
         return evaluation.examplewise(self._store(part), w, self._score, self._examples.unravel)
 
 
 @jax.jit
-def _losses(federation: Federation, models: Any) -> jax.Array:
+def _losses(federation: Federation, models: jax.Array) -> jax.Array:
     return jax.vmap(federation.loss)(models)
