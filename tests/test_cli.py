@@ -274,7 +274,7 @@ MISTAKES = [
     (("compar",), "There is no 'compar'. Did you mean 'compare'?"),
     (("show", "fedavgg"), "Did you mean 'fedavg'?"),
     (("compare", "quadratics", "--seeds", ""), "--seeds must be a number of seeds"),
-    (("compare", "quadratics", "--seeds", "1,1"), "--seeds has 1 twice"),
+    (("compare", "quadratics", "--seeds", "1,1"), "--seeds lists 1 twice"),
     (
         ("compare", "quadratics", "--target", "tran loss=0.9"),
         "there is no metric 'tran loss'. Did you mean 'train loss'?",

@@ -8,10 +8,8 @@ machine, the data, the model and the solver, whatever the algorithm; so equal ru
 import hashlib
 import json
 import os
-import pathlib
 import platform
 import re
-import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedloom.algorithm import Client, Cohort, Round, Server
+from fedloom.cache import cache_directory
 from fedloom.cohorts import Draw
 from fedloom.engines.halves import in_steps
 from fedloom.engines.lanes import filled
@@ -172,14 +171,6 @@ def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
 
 
 # Plans are remembered in a file; one that cannot be read or written is no harm.
-
-
-def cache_directory() -> pathlib.Path:
-    """Where what can be made again is kept: plans, and compiled programs."""
-    try:
-        return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fedloom"
-    except RuntimeError:  # nobody's home
-        return pathlib.Path(tempfile.gettempdir()) / "fedloom"
 
 
 def _signature(run: Run) -> str:

@@ -7,7 +7,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from fedloom.experiments.experiment import experiment
+from fedloom.experiments import experiment
 from fedloom.reproductions.published import from_task, measure, name_of, variants
 from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction
 from fedloom.tasks import TASKS

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 
-from fedloom.experiments.experiment import experiment, methods
+from fedloom.experiments.settings import experiment, methods
 from fedloom.reproductions.reproduction import Claim, Line, Measure, Reproduction
 from fedloom.tasks import TASKS, Reported
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedloom.experiments.experiment import Experiment
+from fedloom.experiments import Experiment
 from fedloom.experiments.result import Result, models_sent
 from fedloom.experiments.study import Runs, Study
 

@@ -1,12 +1,4 @@
-"""Run one experiment: log, checkpoints, divergence. In a directory a run can be killed at any moment and resumed.
-
-A directory has
-* config.toml: the experiment, all fields resolved;
-* about.json: the federation in figures, versions, machine;
-* log.jsonl: a row for each evaluated round; equal experiments have equal logs, byte for byte;
-* checkpoint.npz: the last checkpoint; rows of the log that came after it are cut off and written again;
-* seconds.json: time spent, which is no part of the log.
-"""
+"""Run one experiment: log, checkpoints, divergence. A run in a directory can be killed at any moment and resumed."""
 
 import dataclasses
 import json
@@ -25,13 +17,27 @@ from fedloom.engines.plan import Plan
 from fedloom.engines.prepare import prepare
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import about
-from fedloom.experiments.experiment import Experiment, from_toml, name_of
-from fedloom.experiments.files import DRAFT, only_one, write_whole
-from fedloom.experiments.result import COUNTERS, Result, Row, on_clock
+from fedloom.experiments.definition import Experiment, method_name
+from fedloom.experiments.files import only_one, write_whole
+from fedloom.experiments.result import COUNTERS, Result, Row, clock_columns
+from fedloom.experiments.run_directory import (
+    ABOUT,
+    CHECKPOINT,
+    CONFIG,
+    LOG,
+    SECONDS,
+    create_run,
+    is_over,
+    read,
+    read_config,
+    read_json,
+    read_rows,
+    read_seconds,
+)
+from fedloom.problem import Vector
 from fedloom.tasks import Loaded
 
-CONFIG, ABOUT, LOG, CHECKPOINT, SECONDS = "config.toml", "about.json", "log.jsonl", "checkpoint.npz", "seconds.json"
-EXPLODED = 1e3  # a training loss so many times above the first one, or above 1, will not come back
+EXPLODED = 1e3  # a training loss this many times the first one, or above 1, will not recover
 
 Watch = Callable[[Row], None]
 
@@ -49,38 +55,14 @@ def run(
     Args:
         experiment: what to run.
         directory: a new directory for config, log and checkpoints; None keeps the log in memory only.
-        name: of the curve in reports; the algorithm's if not given.
+        name: the name of the curve in reports; the algorithm's if not given.
         watch: functions that are called with every new row.
-        checkpoint_seconds: time between checkpoints.
+        checkpoint_seconds: the time between checkpoints.
     """
-    loaded = experiment.check()
-    if directory is None:
-        return Running(experiment, loaded, None, name, tuple(watch), checkpoint_seconds).go()
-    plan(experiment, directory)
-    return resume(directory, experiment=experiment, name=name, watch=watch, checkpoint_seconds=checkpoint_seconds)
-
-
-def plan(experiment: Experiment, directory: str | os.PathLike[str]) -> None:
-    """Make the directory of a run that has not started."""
-    path = pathlib.Path(directory)
-    text = experiment.to_toml().encode()
-    if (path / CONFIG).exists():
-        raise ValueError(f"{path} has a run already: `fedloom resume {path}` goes on with it; or take a new directory.")
-    new_directory(path)
-    write_whole(path / CONFIG, text)
-
-
-def new_directory(path: pathlib.Path) -> None:
-    """Make a directory, or take an empty one: nothing that is there is ever overwritten."""
-    try:
-        if path.exists() and (not path.is_dir() or any(p.suffix != DRAFT for p in path.iterdir())):
-            what = "is not empty" if path.is_dir() else "is not a directory"
-            raise ValueError(f"{path} is there already and {what}; take a new directory.")
-        path.mkdir(parents=True, exist_ok=True)
-        (path / f"try{DRAFT}").touch()
-        (path / f"try{DRAFT}").unlink()
-    except OSError as error:
-        raise ValueError(f"Nothing can be written to {path}: {error.strerror}. Take another directory.") from error
+    if directory is not None:
+        experiment.check()
+        create_run(experiment, directory)
+    return finish(experiment, directory, name=name, watch=watch, checkpoint_seconds=checkpoint_seconds)
 
 
 def resume(
@@ -91,80 +73,37 @@ def resume(
     watch: Iterable[Watch] = (),
     checkpoint_seconds: float = 10.0,
 ) -> Result:
-    """Go on with the run of a directory from its last checkpoint, bit by bit as if it had never stopped."""
+    """Continue the run of a directory from its last checkpoint, bit for bit as if it had never stopped.
+
+    The experiment is read from the directory; it must be given if its task is neither registered nor in a file.
+    """
     path = pathlib.Path(directory)
     config = read_config(path)
     if experiment is not None and experiment.to_toml() != config.to_toml():
-        raise ValueError(f"{path / CONFIG} is another experiment than the one given; take a new directory.")
-    experiment = experiment or config
+        raise ValueError(f"{path / CONFIG} differs from the experiment that was given; choose another directory.")
+    return finish(experiment or config, path, name=name, watch=watch, checkpoint_seconds=checkpoint_seconds)
+
+
+def finish(
+    experiment: Experiment,
+    directory: str | os.PathLike[str] | None,
+    *,
+    name: str = "",
+    watch: Iterable[Watch] = (),
+    checkpoint_seconds: float = 10.0,
+) -> Result:
+    """Run what is left of an experiment whose directory exists; all of it, in memory, if it has none."""
+    if directory is None:
+        return Running(experiment, experiment.check(), None, name, tuple(watch), checkpoint_seconds).go()
+    path = pathlib.Path(directory)
     with only_one(path):
         if is_over(path, experiment):
             return read(path, name, experiment)
         return Running(experiment, experiment.check(), path, name, tuple(watch), checkpoint_seconds).go()
 
 
-def read(directory: str | os.PathLike[str], name: str = "", experiment: Experiment | None = None) -> Result:
-    """The result of a run, finished or not, as its directory has it."""
-    path = pathlib.Path(directory)
-    experiment = experiment or read_config(path)
-    rows = _rows(path)
-    if rows and not (path / ABOUT).exists():
-        raise ValueError(f"{path / ABOUT} is missing: the run cannot be read without it.")
-    facts = _json(path / ABOUT) if rows else {"metrics": {}}
-    saved = path / CHECKPOINT
-    model = None
-    if saved.exists():
-        checkpoint.check_config(saved, experiment.to_toml())
-        model = checkpoint.read_model(saved) if not (rows and "diverged" in rows[-1]) else None
-    return Result(name or default_name(experiment), experiment, rows, facts, _seconds(path), path, model)
-
-
-def _seconds(path: pathlib.Path) -> float:
-    return float(_json(path / SECONDS)["seconds"]) if (path / SECONDS).exists() else 0.0
-
-
-def _json(path: pathlib.Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
-
-
-def read_config(path: pathlib.Path) -> Experiment:
-    if not path.is_dir():
-        raise ValueError(f"There is no directory {path}.")
-    if not (path / CONFIG).is_file():
-        raise ValueError(f"{path} is not the directory of a run: it has no {CONFIG}.")
-    return from_toml((path / CONFIG).read_text(), str(path / CONFIG))
-
-
-def default_name(experiment: Experiment) -> str:
-    return name_of(experiment.algorithm)
-
-
-def _rows(path: pathlib.Path) -> list[Row]:
-    """The rows of the log; a last line without its end was being written when the run was killed."""
-    if not (path / LOG).exists():
-        return []
-    try:
-        return [json.loads(line) for line in (path / LOG).read_bytes().split(b"\n")[:-1]]
-    except ValueError as error:
-        raise ValueError(f"{path / LOG} is damaged: {error}.") from error
-
-
-def is_over(path: pathlib.Path, experiment: Experiment) -> bool:
-    rows = _rows(path)
-    if rows and "diverged" in rows[-1]:
-        return True
-    if not (path / CHECKPOINT).exists():
-        return False
-    checkpoint.check_config(path / CHECKPOINT, experiment.to_toml())
-    done = checkpoint.read_meta(path / CHECKPOINT)["round"] == experiment.rounds
-    return done and bool(rows) and rows[-1]["round"] == experiment.rounds
-
-
 class Running:
-    """A run under way: its log and its checkpoints. `go` does it all; those who bring the records call the others."""
+    """A run in progress: its log and its checkpoints. `go` does it all; callers with their own records use the rest."""
 
     def __init__(
         self,
@@ -176,13 +115,13 @@ class Running:
         checkpoint_seconds: float,
     ):
         self.experiment, self.loaded, self.directory, self.watch = experiment, loaded, directory, watch
-        self.name = name or default_name(experiment)
+        self.name = name or method_name(experiment.algorithm)
         self.checkpoint_seconds = checkpoint_seconds
         self.rows: list[Row] = []
         self.log: BinaryIO | None = None
         self.about = about(loaded, experiment.own_models)
-        self.plan: Plan | None = None  # chosen when the rounds begin; in a directory that has one, that one again
-        self.share = 1.0  # of the time that passes; the others go on beside it
+        self.plan: Plan | None = None  # chosen when the rounds begin, unless the directory has one
+        self.share = 1.0  # of the elapsed time, which runs side by side divide among them
         self.spent = 0.0  # by earlier processes
         self.started = self.saved = time.monotonic()
 
@@ -195,42 +134,42 @@ class Running:
         return self.result(w)
 
     def open(self) -> Record | None:
-        """Open the log, if there is a directory; the record of its last checkpoint."""
+        """Open the log, if there is a directory. Return the record of its last checkpoint."""
         return None if self.directory is None else self._open(self.directory)
 
     def close(self) -> None:
         if self.log is not None:
             self.log.close()
 
-    def result(self, w: Any) -> Result:
+    def result(self, w: Vector | None) -> Result:
         return Result(self.name, self.experiment, self.rows, self.about, self._seconds(), self.directory, w)
 
     def _open(self, directory: pathlib.Path) -> Record | None:
-        """Open the log where the last checkpoint left it, or at its beginning."""
+        """Open the log where the last checkpoint left it, or at its start."""
         e, record, length = self.experiment, None, 0
         if (directory / CHECKPOINT).exists():
             record, length = checkpoint.load(
                 directory / CHECKPOINT, e.algorithm, self.loaded.w, self.loaded.federation.clients, e.to_toml()
             )
-        self.spent = _seconds(directory)
+        self.spent = read_seconds(directory)
         if length and (not (directory / LOG).exists() or (directory / LOG).stat().st_size < length):
             raise ValueError(
-                f"{directory / LOG} is shorter than its checkpoint says: rows were removed. Run the experiment again "
-                "in a new directory."
+                f"{directory / LOG} is shorter than its checkpoint says, so rows were removed. Run the experiment "
+                "again in another directory."
             )
         if record is not None:
-            first, values = _rows(directory)[0], self.loaded.evaluate(self.loaded.w)
+            first, values = read_rows(directory)[0], self.loaded.evaluate(self.loaded.w)
             if json.dumps(values) != json.dumps({name: first.get(name) for name in values}):
                 raise ValueError(
-                    f"{directory}: the initial model is not worth what it was when the run began, so the task or its "
-                    "data have changed since. Run the experiment again in a new directory."
+                    f"{directory}: the metrics of the initial model differ from those in the log, so the task or its "
+                    "data have changed since the run began. Run the experiment again in another directory."
                 )
-        if (directory / ABOUT).exists() and (plan := _json(directory / ABOUT).get("plan")):
+        if (directory / ABOUT).exists() and (plan := read_json(directory / ABOUT).get("plan")):
             self.plan = Plan(**plan)  # rounding depends on it
         self._write_about()
         self.log = open(directory / LOG, "a+b")  # noqa: SIM115 (`close` closes it)
         self.log.truncate(length)
-        self.rows = _rows(directory)
+        self.rows = read_rows(directory)
         return record
 
     def _write_about(self) -> None:
@@ -240,7 +179,7 @@ class Running:
         if self.directory is not None:
             write_whole(self.directory / ABOUT, json.dumps(self.about, indent=1).encode())
 
-    def _rounds(self, start: Record | None) -> Any:
+    def _rounds(self, start: Record | None) -> Vector | None:
         e, loaded = self.experiment, self.loaded
         w = loaded.w if start is None else start.w
         if start is None:
@@ -264,7 +203,7 @@ class Running:
             return None
         return w
 
-    def _values(self, w: Any, clients: Mapping[int, Any]) -> dict[str, float]:
+    def _values(self, w: Vector, clients: Mapping[int, Any]) -> dict[str, float]:
         values = self.loaded.evaluate(w)
         if self.experiment.own_models:
             values |= self.loaded.evaluate_own(self.experiment.algorithm, clients)
@@ -276,7 +215,7 @@ class Running:
         self._add(Record(0, None, {}, clock=Clock() if timed else None), values)
 
     def take(self, record: Record, values: dict[str, float]) -> bool:
-        """Log an evaluated round, and save it if it is time to. False: the run has exploded and is given up."""
+        """Log an evaluated round, and save it if it is time to. Return False if the run diverged and is given up."""
         if words := self._exploded(values):
             self.give_up(record.round, words)
             return False
@@ -301,7 +240,7 @@ class Running:
     def _add(self, record: Record, values: dict[str, float]) -> None:
         counters = {name: getattr(record.counters, field) for name, field in COUNTERS.items()}
         extra = {} if record.residual is None else {"residual": record.residual}
-        self._write({"round": record.round, **values, **counters, **extra, **on_clock(record.clock)})
+        self._write({"round": record.round, **values, **counters, **extra, **clock_columns(record.clock)})
 
     def _write(self, row: Row) -> None:
         self.rows.append(row)
