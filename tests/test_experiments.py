@@ -14,6 +14,7 @@ from fedloom.experiments.loading import find_task
 from fedloom.experiments.plain import from_plain, to_plain
 from fedloom.experiments.settings import methods
 from fedloom.hyperparameters import OPTIMIZERS, optimizer
+from fedloom.systems.availability import observed
 
 EVERY_SETTING = [
     pytest.param(task.name, algorithm, variant, id=f"{task.name}, {variant}, {algorithm}")
@@ -91,6 +92,48 @@ def test_changes_keep_the_other_fields():
     assert split.split == {"name": "dirichlet", "clients": 50, "alpha": 0.1}
     assert changed(split, {"split": {"alpha": 0.5}}).split == {"name": "dirichlet", "clients": 50, "alpha": 0.5}
     assert changed(split, {"split": "none"}).split is None
+
+
+def test_changes_do_not_depend_on_their_order():
+    e = experiment("digits", "feddyn")
+    for changes in (
+        {"solver": "gd", "solver.lr": 0.5, "solver.steps": 3},
+        {"algorithm": fl.FedProx(0.5), "algorithm.mu": 0.25},
+        {"solver.lr": "exponential", "solver.lr.decay": 0.5},
+        {"system.speeds": 2.0, "system.faults": "random", "system.faults.lost": 0.1},
+    ):
+        backwards = dict(reversed(list(changes.items())))
+        assert changed(e, changes) == changed(e, backwards)
+    assert changed(e, {"algorithm.mu": 0.25, "algorithm": fl.FedProx(0.5)}).algorithm == fl.FedProx(0.25)
+
+
+def test_a_table_and_dotted_names_are_the_same_change():
+    """At every depth a table keeps the fields that it does not mention, if it names no other kind of value."""
+    e = changed(experiment("digits", "feddyn"), {"solver.lr": fl.schedules.exponential(0.3, 0.9)})
+    for changes in (
+        {"solver.lr.value": 0.2},
+        {"solver": {"lr": {"value": 0.2}}},
+        {"solver": {"name": "sgd", "lr": {"name": "exponential", "value": 0.2}}},
+    ):
+        assert changed(e, changes).solver == dataclasses.replace(e.solver, lr=fl.schedules.exponential(0.2, 0.9))
+    other = changed(e, {"solver.lr": {"name": "staircase", "value": 0.2}})
+    assert other.solver.lr == fl.schedules.staircase(0.2)
+    optimizers = changed(e, {"solver": fl.Optax(optimizer("sgd", learning_rate=0.1, momentum=0.9))})
+    again = changed(optimizers, {"solver.optimizer.learning_rate": 0.2})
+    assert again.solver.optimizer is optimizer("sgd", learning_rate=0.2, momentum=0.9)
+
+
+def test_a_trace_is_replaced_and_not_merged():
+    """Its keys are clients, not fields."""
+    e = experiment("quadratics", "feddyn", system=fl.System(availability=observed({0: [(0, 1)], 1: [(0, 2)]})))
+    new = changed(e, {"system.availability.trace": {"1": [[0.0, 3.0]]}})
+    assert dict(new.system.availability.trace) == {1: ((0.0, 3.0),)}
+
+
+def test_every_field_of_an_experiment_has_a_domain_and_a_line_of_help():
+    for field in dataclasses.fields(Experiment):
+        assert field.metadata["domain"].words, field.name
+        assert field.metadata["doc"], field.name
 
 
 @fl.frozen

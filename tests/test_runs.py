@@ -439,3 +439,18 @@ def test_clients_own_models_are_logged_where_it_is_asked_for(tmp_path):
         run(experiment("digits", "fedavg", own_models=True))
     with pytest.raises(ValueError, match="'quadratics' have no examples"):
         run(experiment("quadratics", "feddr", own_models=True))
+
+
+def test_a_directory_is_not_opened_on_windows(tmp_path, monkeypatch):
+    """Windows refuses to open one; files are written whole all the same."""
+
+    def refuse(path, *arguments):
+        raise PermissionError(f"{path} is a directory")
+
+    monkeypatch.setattr(files.os, "open", refuse)
+    with pytest.raises(PermissionError):
+        files.write_whole(tmp_path / "a", b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "name", "nt")
+        files.write_whole(tmp_path / "a", b"y")
+    assert (tmp_path / "a").read_bytes() == b"y"

@@ -12,6 +12,7 @@ from fedloom.experiments import Result, compare, experiment, find_runs, read_stu
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.progress import Json, Lines, Live, Pace, duration
 from fedloom.experiments.run_directory import create_run
+from fedloom.experiments.study import run_alone
 
 
 def quadratics(*algorithms, seeds=(0, 1), rounds=3):
@@ -84,6 +85,24 @@ def test_one_that_diverges_does_not_stop_the_others(tmp_path):
     study = run_all([("bad", bad), *quadratics("feddyn", seeds=[0])], tmp_path / "a")
     assert [bool(r.diverged) for r in study.results] == [True, False]
     assert study.results[1].finished
+
+
+def test_a_new_study_runs_its_own_experiments_and_only_a_resumed_one_reads_them(tmp_path, monkeypatch):
+    def read(*arguments):
+        raise AssertionError("read from disk")
+
+    runs = quadratics("feddyn")
+    with monkeypatch.context() as patch:
+        patch.setattr("fedloom.experiments.run_directory.from_toml", read)
+        patch.setattr("fedloom.experiments.study.from_toml", read)
+        study = run_all(runs, tmp_path / "study", about={"kind": "test"})
+        assert [r.experiment for r in study.results] == [e for _, e in runs]
+        run_alone(runs[0][1], tmp_path / "alone")
+        with pytest.raises(AssertionError, match="read from disk"):
+            resume_study(tmp_path / "study")
+    again = read_study(tmp_path / "study")
+    assert [r.rows for r in again.results] == [r.rows for r in study.results]
+    assert (again.title, again.target, again.about) == (study.title, study.target, study.about)
 
 
 def test_all_are_checked_before_the_first_is_run(tmp_path):

@@ -11,7 +11,7 @@ from fedloom.experiments.files import write_whole
 from fedloom.experiments.study import Study
 from fedloom.report import figures, page, tables
 from fedloom.report.clock import clock_text as clock_text
-from fedloom.report.extras import afterwards, extra_pictures, extras
+from fedloom.report.extras import extra_pictures, first_sections, last_sections
 from fedloom.report.figures import curves as curves
 from fedloom.report.figures import heat_map as heat_map
 from fedloom.report.figures import heat_map_plotly as heat_map_plotly
@@ -38,7 +38,7 @@ def write(study: Study, directory: str | os.PathLike[str], extra: Iterable[page.
         raise ValueError("The study has no results to report.")
     files: dict[str, Callable[[], bytes]] = {
         # The page is written first: it marks the other files as FedLoom's.
-        REPORT: lambda: page.page(study, [*extras(study), *extra], afterwards(study)).encode(),
+        REPORT: lambda: page.page(study, [*first_sections(study), *extra], last_sections(study)).encode(),
         "table.csv": lambda: tables.csv(study).encode(),
         "table.tex": lambda: tables.latex(study).encode(),
     }

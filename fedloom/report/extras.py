@@ -15,7 +15,7 @@ from fedloom.report.clock import clock_page, histogram
 from fedloom.report.page import Extra
 
 
-def extras(study: Study) -> list[Extra]:
+def first_sections(study: Study) -> list[Extra]:
     """The first sections of the page."""
     kind = study.about.get("kind")
     if kind == "sweep":
@@ -29,7 +29,7 @@ def extras(study: Study) -> list[Extra]:
     return []
 
 
-def afterwards(study: Study) -> list[Extra]:
+def last_sections(study: Study) -> list[Extra]:
     """The last sections of the page: simulated time."""
     found = clock_page(study)
     return [("Simulated time", found, histogram(study, figures.styles(study)))] if found else []

@@ -169,7 +169,7 @@ def byte_words(value: float) -> str:
 
 
 def cells(row: Outcome, plus_minus: str = "+-") -> list[str]:
-    """A row in words, for every table that people read: name, rounds, models, bytes, final, seconds, seeds, clients."""
+    """The cells of a row as text: name, rounds, models, bytes, final, seconds, seeds, clients."""
     some = f" ({row.reached} of {row.seeds})" if 0 < row.reached < row.seeds else ""
     never = "not yet" if row.unfinished else "not reached"
     costs = [never, "-", "-"]
