@@ -65,8 +65,8 @@ from fedloom.experiments import run as run
 from fedloom.experiments import sweep as sweep
 from fedloom.hyperparameters import frozen as frozen
 from fedloom.hyperparameters import hyper as hyper
+from fedloom.hyperparameters import optimizer as optimizer
 from fedloom.hyperparameters import static as static
-from fedloom.optimizers import optimizer as optimizer
 from fedloom.problem import Problem as Problem
 from fedloom.problem import Solution as Solution
 from fedloom.solvers import GD as GD
@@ -79,11 +79,10 @@ from fedloom.systems import Delays as Delays
 from fedloom.systems import System as System
 from fedloom.tasks import Task as Task
 from fedloom.tasks import load as load
+from fedloom.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from fedloom import report as report
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -18,13 +18,13 @@ class Schedule(ABC):
 
 
 def at(value: Any, t: Scalar) -> Scalar:
-    """A number is the same in every round; a schedule says for itself."""
+    """The value in round t of a number, which is the same in every round, or of a schedule."""
     return value(t) if isinstance(value, Schedule) else value
 
 
-SCHEDULES: dict[str, type[Schedule]] = {}  # filled below: a schedule may contain another
+SCHEDULES: dict[str, type[Schedule]] = {}  # filled below, because a schedule may contain another
 scheduled_positive = Domain(
-    "a positive number or a schedule (wrap a plain function f(t) as schedules.function(f))",
+    "a positive number or a schedule (wrap a plain function f(t): schedules.function(f))",
     lambda v: isinstance(v, Schedule) or positive.holds(v),
     SCHEDULES,
 )
@@ -45,8 +45,8 @@ class constant(Schedule):
 class exponential(Schedule):
     """value * decay^t."""
 
-    value: float = hyper(positive, "the value in round 0", default=0.1)
-    decay: float = hyper(positive, "factor from round to round", default=0.998)
+    value: float = hyper(positive, "the value in the first round", default=0.1)
+    decay: float = hyper(positive, "factor applied after each round", default=0.998)
 
     def __call__(self, t: Scalar) -> Scalar:
         return self.value * self.decay**t
@@ -56,8 +56,8 @@ class exponential(Schedule):
 class staircase(Schedule):
     """value * decay^floor(t / every)."""
 
-    value: float = hyper(positive, "the value in round 0", default=0.1)
-    decay: float = hyper(positive, "factor from step to step", default=0.1)
+    value: float = hyper(positive, "the value in the first round", default=0.1)
+    decay: float = hyper(positive, "factor applied at each step", default=0.1)
     every: int = static(count, "rounds between steps", default=500)
 
     def __call__(self, t: Scalar) -> Scalar:
@@ -68,7 +68,7 @@ class staircase(Schedule):
 class inverse_sqrt(Schedule):
     """value / sqrt(t + 1)."""
 
-    value: float = hyper(positive, "the value in round 0", default=0.1)
+    value: float = hyper(positive, "the value in the first round", default=0.1)
 
     def __call__(self, t: Scalar) -> Scalar:
         return self.value / jnp.sqrt(t + 1.0)
@@ -76,9 +76,9 @@ class inverse_sqrt(Schedule):
 
 @frozen
 class inverse(Schedule):
-    """value / (t + 1): its squares are summable, as FedDR asks of its accuracies."""
+    """value / (t + 1): its squares are summable, which FedDR requires of its accuracies."""
 
-    value: float = hyper(positive, "the value in round 0", default=0.1)
+    value: float = hyper(positive, "the value in the first round", default=0.1)
 
     def __call__(self, t: Scalar) -> Scalar:
         return self.value / (t + 1.0)
@@ -86,10 +86,10 @@ class inverse(Schedule):
 
 @frozen
 class warm_up(Schedule):
-    """Linearly up to what `then` gives: (t + 1) / rounds of it while t < rounds."""
+    """Grows linearly to the value of `then`: (t + 1) / rounds of it while t < rounds."""
 
-    then: Any = hyper(scheduled_positive, "the schedule or number that it grows into", default=0.1)
-    rounds: int = static(count, "rounds until full size", default=10)
+    then: Any = hyper(scheduled_positive, "the schedule or number that it grows to", default=0.1)
+    rounds: int = static(count, "rounds until the full value", default=10)
 
     def __call__(self, t: Scalar) -> Scalar:
         return at(self.then, t) * jnp.minimum(1.0, (t + 1.0) / self.rounds)

@@ -1,4 +1,4 @@
-"""docs/a-round.md names what is there: every linked name is defined in the linked file, and every engine file is named."""
+"""docs/a-round.md cannot rot: every linked name is defined in the linked file, and every engine file is named."""
 
 import importlib
 import pathlib

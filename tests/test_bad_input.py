@@ -21,7 +21,10 @@ VALUES = {
         r"no algorithm 'fedynn'\. Did you mean 'feddyn'\? Known: adaalter",
     ),
     "other case": (lambda: fl.make("SCAFFOLD"), r"no algorithm 'SCAFFOLD'\. Did you mean 'scaffold'"),
-    "mu as a list": (lambda: fl.FedProx(mu=[0.1, 0.2]), "FedProx: mu must be .*, or an array with one for each client"),
+    "mu as a list": (
+        lambda: fl.FedProx(mu=[0.1, 0.2]),
+        "FedProx: mu must be .*, or an array with one entry for each client",
+    ),
     "nothing near": (lambda: fl.make("zzz"), r"no algorithm 'zzz'\. Known: adaalter, .*scaffold"),
     "unknown hyperparameter": (lambda: fl.make("feddyn", alfa=1.0), r"feddyn has no .*'alfa'\. Did you mean 'alpha'"),
     "negative step": (lambda: fl.FedAvg(lr=-1.0), "FedAvg: lr must be a positive number, got -1.0"),
@@ -40,9 +43,9 @@ VALUES = {
     "averaging": (lambda: fl.FedSplit(averaging="mean"), "FedSplit: averaging must be one of 'all', 'active'"),
     "skip": (lambda: fl.FedPD(skip=1.0), r"FedPD: skip must be a number in \[0, 1\)"),
     "optimizer": (lambda: fl.FedOpt(optimizer="adam"), "FedOpt: optimizer must be an optax optimizer"),
-    "mu_k": (lambda: fl.FedProx(mu=np.array([1.0, -1.0])), "FedProx: mu must be a number that is not negative"),
-    "cohort size": (lambda: cohorts.uniform(0), "uniform: m must be a whole number, 1 or more, got 0"),
-    "cohort fraction": (lambda: cohorts.uniform(0.1), "uniform: m must be a whole number"),
+    "mu_k": (lambda: fl.FedProx(mu=np.array([1.0, -1.0])), "FedProx: mu must be a non-negative number"),
+    "cohort size": (lambda: cohorts.uniform(0), "uniform: m must be a positive integer, got 0"),
+    "cohort fraction": (lambda: cohorts.uniform(0.1), "uniform: m must be a positive integer"),
     "probability": (lambda: cohorts.bernoulli(1.5), r"bernoulli: q must be a number in \(0, 1\], got 1.5"),
 }
 

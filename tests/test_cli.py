@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 
@@ -257,36 +258,39 @@ MISTAKES = [
     (("compare", "digitz"), "There is no task 'digitz'. Did you mean 'digits'?"),
     (("compare", "quadratics", "--algorithms", "fedynn"), "There is no algorithm 'fedynn'. Did you mean 'feddyn'?"),
     (("compare", "quadratics", "--seeds", "two"), "--seeds must be a number of seeds"),
-    (("compare", "quadratics", "--seeds", "0"), "--seeds must be 1 or more, got 0"),
+    (("compare", "quadratics", "--seeds", "0"), "--seeds must be at least 1, got 0"),
     (("compare", "quadratics", "--target", "high"), "--target must be a number or METRIC=NUMBER"),
     (("compare", "quadratics", "--round", "3"), "compare has no option --round. Did you mean '--rounds'?"),
     (("compare", "quadratics", "digits"), "compare takes one task, or TOML files"),
     (("compare", "quadratics", "--variant", "exakt"), "has no variant 'exakt'. Did you mean 'exact'?"),
     (("compare", "quadratics", "--sink", "tensorbord"), "Did you mean 'tensorboard'?"),
-    (("run", "quadratics", "--rounds", "many"), "rounds must be a whole number from 1 to 2^32 - 1, got 'many'"),
+    (("run", "quadratics", "--rounds", "many"), "rounds must be an integer from 1 to 2^32 - 1, got 'many'"),
     (("run", "quadratics", "--algorithm.alpa", "1"), "has no field 'alpa'"),
     (("run", "quadratics", "--algorithm.alpha"), "--algorithm.alpha needs a value"),
     (("run", "quadratics", "--algorithm", "fedpd", "--cohort", "uniform"), "FedPD needs every client in every round"),
     (("run", "nowhere.toml"), "nowhere.toml"),
-    (("run", "quadratics", "--out", "/dev/null/x"), "Nothing can be written to"),
+    (
+        ("run", "quadratics", "--out", "/dev/null/x"),
+        "/dev/null/x cannot be written to: Not a directory. Choose another directory.",
+    ),
     (("run",), "required: TASK"),
     (("list", "tsks"), "There is no 'tsks'. Did you mean 'tasks'?"),
     (("compar",), "There is no 'compar'. Did you mean 'compare'?"),
     (("show", "fedavgg"), "Did you mean 'fedavg'?"),
     (("compare", "quadratics", "--seeds", ""), "--seeds must be a number of seeds"),
-    (("compare", "quadratics", "--seeds", "1,1"), "--seeds has 1 twice"),
+    (("compare", "quadratics", "--seeds", "1,1"), "--seeds lists 1 twice"),
     (
         ("compare", "quadratics", "--target", "tran loss=0.9"),
         "there is no metric 'tran loss'. Did you mean 'train loss'?",
     ),
-    (("compare", "a.toml", "--algorithms", "fedavg"), "--algorithms and --variant belong to a task"),
-    (("run", "quadratics", "--rounds", "99999999999"), "rounds must be a whole number from 1 to 2^32 - 1"),
+    (("compare", "a.toml", "--algorithms", "fedavg"), "--algorithms and --variant require a task"),
+    (("run", "quadratics", "--rounds", "99999999999"), "rounds must be an integer from 1 to 2^32 - 1"),
     (("run", "quadratics", "--cohort", "everyone", "--cohort.m", "5"), "everyone has no field 'm'. There are none."),
-    (("run", "quadratics", "--model", "2nn"), "'quadratics' is a function of w"),
+    (("run", "quadratics", "--model", "2nn"), "'quadratics' is given by functions of w"),
     (("run", "/dev.toml"), "/dev.toml cannot be read: No such file"),
-    (("describe", "digits", "--picture", "x.foo"), "--picture must be a file that ends with .png, .svg, .pdf"),
+    (("describe", "digits", "--picture", "x.foo"), "--picture must be a file name that ends with .png, .svg, .pdf"),
     (("describe", "quadratics", "--picture", "x.png"), "'quadratics' has no examples to draw"),
-    (("resume", "nowhere", "--rounds", "3"), "resume has no option --rounds"),
+    (("resume", "nowhere", "--rounds", "3"), "resume has no option --rounds. Known: --json, --quiet, --sink."),
     (("list", "tasks", "--solver.lr", "1"), "list has no option --solver.lr"),
     (("resume", "nowhere"), "There is no directory nowhere"),
     (("report", "nowhere"), "There is no directory nowhere"),
@@ -306,6 +310,32 @@ def test_mistakes_end_with_code_2_and_leave_nothing(capsys, tmp_path, arguments,
     assert sentence in err
     assert "Traceback" not in err
     assert not list(tmp_path.iterdir())
+
+
+COMMANDS = {
+    "compare": [],
+    "run": ["digits"],
+    "sweep": ["digits"],
+    "reproduce": ["x"],
+    "resume": ["x"],
+    "report": ["x"],
+    "list": ["tasks"],
+    "show": ["digits"],
+    "describe": ["digits"],
+    "download": ["x"],
+    "completion": ["bash"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_only_options_that_exist_are_suggested(capsys, command):
+    code, _, err = run(capsys, command, *COMMANDS[command], "--zzzzzz")
+    assert code == 2
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    options = set(re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    assert set(re.findall(r"--[a-z-]+", err)) - {"--zzzzzz"} <= options
+    assert not options or "Known: --" in err or "Similar: --" in err
 
 
 def test_values_are_shown_with_their_fields(capsys):

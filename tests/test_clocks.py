@@ -9,10 +9,9 @@ import pytest
 
 import fedloom as fl
 from fedloom import cli, report
-from fedloom.experiments.compare import comparison
-from fedloom.experiments.experiment import changed, experiment, from_config, from_toml
-from fedloom.experiments.run import Running, resume, run
-from fedloom.experiments.study import Study
+from fedloom.experiments import Study, changed, experiment, from_config, from_toml, resume, run
+from fedloom.experiments.comparisons import comparison
+from fedloom.experiments.runs import Running
 from fedloom.reproductions import REPRODUCTIONS
 from fedloom.systems import Delays, System
 from fedloom.systems.availability import diurnal, markov, observed

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from fedloom.cache import cache_directory
 from fedloom.data.catalogue import CATALOGUE
 from fedloom.data.files import data_directory, locate, open_binary
 from fedloom.data.idx import read_idx, read_images, read_labels
@@ -45,7 +46,7 @@ def test_the_data_directory_is_what_the_environment_says(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert data_directory() == tmp_path / "cache" / "fedloom"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert data_directory() == tmp_path / ".cache" / "fedloom"
+    assert data_directory() == cache_directory() == tmp_path / ".cache" / "fedloom"
 
 
 def test_the_first_of_several_names_that_exists_is_located(directory):

@@ -8,6 +8,7 @@ import pytest
 import fedloom as fl
 from fedloom import cohorts, schedules
 from fedloom.engines import grid
+from fedloom.engines.checks import checked
 from fedloom.engines.grid import points_at_once, simulate_grid
 from tests.federations import FEDERATION, W, least_squares
 
@@ -113,12 +114,16 @@ def test_bad_grids(algorithms, solvers, says):
         simulate_grid(algorithms, FEDERATION, solvers, W, 1)
 
 
+def run_of(algorithm, cohort=None):
+    return checked(algorithm, FEDERATION, fl.GD(0.1), W, 1, cohort=cohort)
+
+
 def test_points_at_once_follow_from_size_and_memory(monkeypatch):
-    assert points_at_once(fl.FedAvg(), FEDERATION, W) == grid.MOST
-    assert points_at_once(fl.FedAvg(), FEDERATION, jnp.zeros(grid.SMALL + 1)) == 1
+    assert points_at_once(run_of(fl.FedAvg())) == grid.MOST
+    assert points_at_once(run_of(fl.FedAvg())._replace(w=jnp.zeros(grid.SMALL + 1))) == 1
     # Without memories a point holds two server states and four models for each client at work.
     d, at_work = 4, cohorts.uniform(2)
     monkeypatch.setattr(grid, "BUDGET", 50 * (2 * d + 4 * 2 * d) * 8)
-    assert points_at_once(fl.FedAvg(), FEDERATION, W, at_work) == 50
+    assert points_at_once(run_of(fl.FedAvg(), at_work)) == 50
     # FedDyn's clients remember a vector each, all seven of them, and its server has one more: fewer points fit.
-    assert points_at_once(fl.FedDyn(alpha=1.0), FEDERATION, W, at_work) == 50 * 10 // (4 + 7 + 4 + 8)
+    assert points_at_once(run_of(fl.FedDyn(alpha=1.0), at_work)) == 50 * 10 // (4 + 7 + 4 + 8)

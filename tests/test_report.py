@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 from fedloom import report
-from fedloom.experiments.experiment import experiment
-from fedloom.experiments.result import Result
-from fedloom.experiments.study import Study
+from fedloom.experiments import Result, Study, experiment
 from fedloom.report import figures, page, series, tables
 
 MODEL = 1000  # bytes of the model

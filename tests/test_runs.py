@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import fedloom as fl
-from fedloom.experiments import checkpoint, files, loading
-from fedloom.experiments.experiment import changed, experiment
-from fedloom.experiments.run import plan, read, resume, run
+from fedloom.experiments import changed, checkpoint, experiment, files, loading, read, resume, run
+from fedloom.experiments.run_directory import create_run
 
 
 def small(algorithm="feddyn", rounds=6, **changes):
@@ -126,7 +125,7 @@ def test_stopped_at_any_step_of_any_file_a_run_ends_with_the_same_bits(tmp_path)
     while not ends:
         point += 1
         directory = tmp_path / f"stopped{point}"
-        plan(e, directory)
+        create_run(e, directory)
         with pytest.MonkeyPatch.context() as patch:
             steps = crash_points(patch, point)
             try:
@@ -166,7 +165,7 @@ def stop_after(directory, rows):
 
 
 def stopped(directory, e=None):
-    plan(e or small(), directory)
+    create_run(e or small(), directory)
     stop_after(directory, 3)
     return directory
 
@@ -243,8 +242,8 @@ def test_the_config_of_a_finished_run_cannot_be_changed_either(tmp_path):
     refused(tmp_path / "a", "belongs to another experiment")
     with pytest.raises(ValueError, match="belongs to another experiment"):
         read(tmp_path / "a")
-    plan(small(), tmp_path / "b")
-    with pytest.raises(ValueError, match="is another experiment than the one given"):
+    create_run(small(), tmp_path / "b")
+    with pytest.raises(ValueError, match="differs from the experiment that was given"):
         resume(tmp_path / "b", experiment=small(seed=1))
 
 
@@ -323,13 +322,13 @@ def test_clients_that_are_not_finite_can_be_left_out():
 def test_directories_that_are_not_free(tmp_path):
     directory = tmp_path / "a"
     run(small(), directory)
-    with pytest.raises(ValueError, match=r"has a run already: `fedloom resume"):
+    with pytest.raises(ValueError, match=r"already has a run; run `fedloom resume .*` to continue"):
         run(small(), directory)
     (tmp_path / "b").mkdir()
     (tmp_path / "b/thesis.tex").write_text("mine")
-    with pytest.raises(ValueError, match="is there already and is not empty"):
+    with pytest.raises(ValueError, match="already exists and is not empty; choose another directory"):
         run(small(), tmp_path / "b")
-    with pytest.raises(ValueError, match=r"Nothing can be written to .*: Not a directory. Take another"):
+    with pytest.raises(ValueError, match=r"cannot be written to: Not a directory. Choose another"):
         run(small(), tmp_path / "b/thesis.tex/c")
     with pytest.raises(ValueError, match=r"is not the directory of a run: it has no config.toml"):
         resume(tmp_path / "b")
@@ -338,14 +337,14 @@ def test_directories_that_are_not_free(tmp_path):
 
 def test_two_processes_cannot_run_in_one_directory(tmp_path):
     pytest.importorskip("fcntl")
-    plan(small(), tmp_path / "a")
+    create_run(small(), tmp_path / "a")
     with files.only_one(tmp_path / "a"):
         refused(tmp_path / "a", "Another process is running in")
 
 
 SMALL_DISK = """
 import resource, signal, sys
-from fedloom.experiments.run import resume
+from fedloom.experiments import resume
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
@@ -360,7 +359,7 @@ def test_a_disk_that_is_too_small(tmp_path):
     whole = run(small("scaffold", rounds=30, solver="gd"), tmp_path / "whole")
     for limit in (1500, 4000):  # within the checkpoint, within the log
         directory = tmp_path / str(limit)
-        plan(whole.experiment, directory)
+        create_run(whole.experiment, directory)
         command = [sys.executable, "-c", SMALL_DISK, str(directory), str(limit)]
         done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"JAX_ENABLE_X64": "1"})
         assert done.stdout == "stopped: File too large\n", done.stderr
@@ -436,7 +435,22 @@ def test_clients_own_models_are_logged_where_it_is_asked_for(tmp_path):
         correct, total = correct + float((outputs.argmax(1) == y[rows]).sum()), total + len(rows)
     assert result.rows[-1]["own test accuracy"] == pytest.approx(correct / total)
     assert set(result.metrics) <= set(result.rows[-1])
-    with pytest.raises(ValueError, match="fedavg keeps no model of each client"):
+    with pytest.raises(ValueError, match="fedavg does not keep a model for each client"):
         run(experiment("digits", "fedavg", own_models=True))
     with pytest.raises(ValueError, match="'quadratics' have no examples"):
         run(experiment("quadratics", "feddr", own_models=True))
+
+
+def test_a_directory_is_not_opened_on_windows(tmp_path, monkeypatch):
+    """Windows refuses to open one; files are written whole all the same."""
+
+    def refuse(path, *arguments):
+        raise PermissionError(f"{path} is a directory")
+
+    monkeypatch.setattr(files.os, "open", refuse)
+    with pytest.raises(PermissionError):
+        files.write_whole(tmp_path / "a", b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "name", "nt")
+        files.write_whole(tmp_path / "a", b"y")
+    assert (tmp_path / "a").read_bytes() == b"y"

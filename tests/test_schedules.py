@@ -141,9 +141,7 @@ def test_a_plain_function_is_to_be_wrapped():
 
     for make in (SGD, GD, Adagrad, ToTolerance):
         name = make.__name__
-        with pytest.raises(
-            ValueError, match=rf"{name}: lr must be .* \(wrap a plain function f\(t\) as schedules\.func"
-        ):
+        with pytest.raises(ValueError, match=rf"{name}: lr must be .* \(wrap a plain function f\(t\): schedules\.func"):
             make(lr=decay)
     wrapped = solve(GD(lr=schedules.function(decay)), FULL, QUADRATIC, K, t=4)
     np.testing.assert_allclose(wrapped.lr_sum, 0.02, rtol=1e-14)
@@ -159,27 +157,27 @@ def test_a_plain_function_is_to_be_wrapped():
         (lambda: SGD(lr="fast"), "SGD: lr must be a positive number or a schedule .*, got 'fast'"),
         (lambda: SGD(lr=None), "SGD: lr must be a positive number or a schedule .*, got None"),
         (lambda: SGD(lr=np.array([0.1, -0.1])), "SGD: lr must be a positive number or a schedule"),
-        (lambda: SGD(batch_size=0), "SGD: batch_size must be a whole number, 1 or more, or None, got 0"),
-        (lambda: SGD(batch_size=2.0), r"SGD: batch_size must be a whole number, 1 or more, or None, got 2\.0"),
-        (lambda: SGD(epochs=0), "SGD: epochs must be a whole number, 1 or more, got 0"),
-        (lambda: SGD(epochs=None), "SGD: epochs must be a whole number, 1 or more, got None"),
-        (lambda: SGD(steps=0), "SGD: steps must be a whole number, 1 or more, or None, got 0"),
+        (lambda: SGD(batch_size=0), "SGD: batch_size must be a positive integer, or None, got 0"),
+        (lambda: SGD(batch_size=2.0), r"SGD: batch_size must be a positive integer, or None, got 2\.0"),
+        (lambda: SGD(epochs=0), "SGD: epochs must be a positive integer, got 0"),
+        (lambda: SGD(epochs=None), "SGD: epochs must be a positive integer, got None"),
+        (lambda: SGD(steps=0), "SGD: steps must be a positive integer, or None, got 0"),
         (lambda: SGD(steps=3, epochs=2), "SGD: give epochs or steps, not both"),
         (lambda: SGD(drop_last=1), "SGD: drop_last must be True or False, got 1"),
         (lambda: SGD(momentum=1.0), r"SGD: momentum must be a number in \[0, 1\), or None, got 1\.0"),
         (lambda: SGD(momentum=-0.1), r"SGD: momentum must be a number in \[0, 1\), or None, got -0\.1"),
-        (lambda: SGD(weight_decay=-1), "SGD: weight_decay must be a number that is not negative, or None, got -1"),
+        (lambda: SGD(weight_decay=-1), "SGD: weight_decay must be a non-negative number, or None, got -1"),
         (lambda: SGD(clip=0), "SGD: clip must be a positive number, or None, got 0"),
-        (lambda: GD(steps=2.5), r"GD: steps must be a whole number, 1 or more, got 2\.5"),
+        (lambda: GD(steps=2.5), r"GD: steps must be a positive integer, got 2\.5"),
         (lambda: GD(lr=-0.5), "GD: lr must be a positive number or a schedule"),
         (lambda: Adagrad(epsilon=0.0), r"Adagrad: epsilon must be a positive number, got 0\.0"),
-        (lambda: Adagrad(initial=-1.0), r"Adagrad: initial must be a number that is not negative, got -1\.0"),
+        (lambda: Adagrad(initial=-1.0), r"Adagrad: initial must be a non-negative number, got -1\.0"),
         (lambda: Adagrad(steps=2, epochs=2), "Adagrad: give epochs or steps, not both"),
         (lambda: Optax(optimizer=0.1), r"Optax: optimizer must be an optax optimizer such as .*, got 0\.1"),
         (lambda: Optax(optimizer=None), "Optax: optimizer must be an optax optimizer such as .*, got None"),
         (lambda: ToTolerance(tolerance=0.0), "ToTolerance: tolerance must be a positive number or a schedule"),
         (lambda: ToTolerance(criterion="exact"), "ToTolerance: criterion must be one of 'gradient', .*, got 'exact'"),
-        (lambda: ToTolerance(max_steps=0), "ToTolerance: max_steps must be a whole number, 1 or more, got 0"),
+        (lambda: ToTolerance(max_steps=0), "ToTolerance: max_steps must be a positive integer, got 0"),
         (
             lambda: ToTolerance(strong_convexity=np.inf),
             "ToTolerance: strong_convexity must be a finite number",
@@ -187,11 +185,11 @@ def test_a_plain_function_is_to_be_wrapped():
         (lambda: schedules.constant(0), "constant: value must be a positive number, got 0"),
         (lambda: schedules.exponential(decay=0), "exponential: decay must be a positive number, got 0"),
         (lambda: schedules.exponential(value=-1), "exponential: value must be a positive number, got -1"),
-        (lambda: schedules.staircase(every=0), "staircase: every must be a whole number, 1 or more, got 0"),
+        (lambda: schedules.staircase(every=0), "staircase: every must be a positive integer, got 0"),
         (lambda: schedules.staircase(decay=np.nan), "staircase: decay must be a positive number, got nan"),
         (lambda: schedules.inverse(-1), "inverse: value must be a positive number, got -1"),
         (lambda: schedules.inverse_sqrt(0), "inverse_sqrt: value must be a positive number, got 0"),
-        (lambda: schedules.warm_up(rounds=0), "warm_up: rounds must be a whole number, 1 or more, got 0"),
+        (lambda: schedules.warm_up(rounds=0), "warm_up: rounds must be a positive integer, got 0"),
         (lambda: schedules.warm_up(then=-1), "warm_up: then must be a positive number or a schedule .*, got -1"),
         (lambda: schedules.function(0.1), r"function: f must be a function of the round, got 0\.1"),
     ],

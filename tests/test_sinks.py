@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from fedloom import sinks
-from fedloom.experiments.experiment import experiment
-from fedloom.experiments.study import read_study, resume_study, run_all
+from fedloom.experiments import experiment, read_study, resume_study, run_all
 
 E = experiment("quadratics", "fedavg", rounds=4, seed=3)
 ROWS = [
@@ -72,7 +71,7 @@ class Stub:
 
     def __init__(self, monkeypatch, fails=""):
         self.told, self.fails = [], fails
-        module = types.SimpleNamespace(Writer=self.open, prepare=lambda: self.tell("prepare"))
+        module = types.SimpleNamespace(Writer=self.open, check_usable=lambda: self.tell("check"))
         monkeypatch.setitem(sys.modules, "fedloom.sinks.wandb", module)
 
     def tell(self, what, *values):
@@ -95,8 +94,8 @@ class Stub:
 
 
 def test_a_sink_that_cannot_be_used_is_refused_before_the_run(monkeypatch):
-    Stub(monkeypatch, fails="prepare")
-    with pytest.raises(ValueError, match=r"^The sink 'wandb' cannot be used: no network for prepare$"):
+    Stub(monkeypatch, fails="check")
+    with pytest.raises(ValueError, match=r"^The sink 'wandb' cannot be used: no network for check$"):
         sinks.sink("wandb")
 
 
@@ -115,13 +114,13 @@ def test_a_writer_gets_the_rows_and_how_they_ended(rows, ending, monkeypatch, tm
         for r in rows
     ]
     opened = ("open", "mine/seed-3", E.to_plain()["solver"]["name"], tmp_path)
-    assert stub.told == [("prepare",), opened, *told, ("close", ending)]
+    assert stub.told == [("check",), opened, *told, ("close", ending)]
 
 
 def test_a_run_that_has_no_new_rows_leaves_nothing(monkeypatch, tmp_path):
     stub = Stub(monkeypatch)
     send("wandb", [], tmp_path)
-    assert stub.told == [("prepare",)]
+    assert stub.told == [("check",)]
 
 
 @pytest.mark.parametrize("fails", ["open", "numbers", "close"])

@@ -259,7 +259,7 @@ Y = np.array([0, 1, 1, 2, 0, 1])
     ("make", "sentence"),
     [
         (lambda: dirichlet(Y, 7, 0.3, 0), "dirichlet: 6 examples are too few for 7 clients"),
-        (lambda: dirichlet(Y, 0, 0.3, 0), "dirichlet: clients must be a whole number, 1 or more, got 0"),
+        (lambda: dirichlet(Y, 0, 0.3, 0), "dirichlet: clients must be a positive integer, got 0"),
         (lambda: dirichlet(Y, 2, 0.0, 0), r"dirichlet: alpha must be a number in \[1e-12, 1e\+12\], got 0.0"),
         (lambda: dirichlet(Y, 2, np.inf, 0), "dirichlet: alpha must be a number in .*, got inf"),
         (lambda: dirichlet(Y, 2, np.nan, 0), "dirichlet: alpha must be a number in .*, got nan"),
@@ -281,12 +281,12 @@ Y = np.array([0, 1, 1, 2, 0, 1])
         (lambda: dirichlet(Y - 1, 2, 0.3, 0), "labels must be 0, 1, 2, ..., but one is -1"),
         (lambda: dirichlet(Y[None], 2, 0.3, 0), r"dirichlet: labels must be a one-dimensional .*shape \(1, 6\)"),
         (lambda: latent_dirichlet(Y, 2, 0.3, 0, size=4), "2 clients with size = 4 need 8 examples of only 6"),
-        (lambda: latent_dirichlet(Y, 2, 0.3, 0, size=0), "latent_dirichlet: size must be a whole number, 1 or more"),
+        (lambda: latent_dirichlet(Y, 2, 0.3, 0, size=0), "latent_dirichlet: size must be a positive integer"),
         (lambda: pachinko(Y // 2, Y, 2, 0), "pachinko: 2 clients with size = 100 need 200 examples of only 6"),
         (lambda: pachinko(Y[:5], Y, 2, 0, 1), "pachinko: there are 5 coarse labels, but 6 fine ones"),
         (lambda: pachinko(Y, Y // 2, 2, 0, 1), "pachinko: the fine label 0 is found under more than one coarse label"),
         (lambda: pachinko(Y // 2, Y, 2, 0, 1, beta=-1), "pachinko: beta must be a number in"),
-        (lambda: dirichlet_priors(2, 0, 1.0, 0), "dirichlet_priors: classes must be a whole number, 1 or more, got 0"),
+        (lambda: dirichlet_priors(2, 0, 1.0, 0), "dirichlet_priors: classes must be a positive integer, got 0"),
     ],
 )
 def test_bad_input_raises_a_sentence(make, sentence):

@@ -8,12 +8,11 @@ import pytest
 from rich.console import Console
 
 import fedloom as fl
-from fedloom.experiments.compare import compare, comparison
-from fedloom.experiments.experiment import experiment
-from fedloom.experiments.progress import Clock, Json, Lines, Live, duration
-from fedloom.experiments.result import Result
-from fedloom.experiments.run import plan, run
-from fedloom.experiments.study import find_runs, read_study, resume_study, run_all
+from fedloom.experiments import Result, compare, experiment, find_runs, read_study, resume_study, run, run_all
+from fedloom.experiments.comparisons import comparison
+from fedloom.experiments.progress import Json, Lines, Live, Pace, duration
+from fedloom.experiments.run_directory import create_run
+from fedloom.experiments.study import run_alone
 
 
 def quadratics(*algorithms, seeds=(0, 1), rounds=3):
@@ -77,7 +76,7 @@ def test_an_interrupted_study_ends_like_one_that_was_not(tmp_path):
     study = resume_study(tmp_path / "stopped")
     assert logs(tmp_path / "stopped") == logs(tmp_path / "whole")
     assert (study.title, study.target) == (whole.title, whole.target) == ("t", ("train loss", 0.5))
-    with pytest.raises(ValueError, match=r"has a study already: `fedloom resume .*stopped` goes on"):
+    with pytest.raises(ValueError, match=r"already has a study; run `fedloom resume .*stopped` to continue"):
         run_all(runs, tmp_path / "stopped")
 
 
@@ -86,6 +85,24 @@ def test_one_that_diverges_does_not_stop_the_others(tmp_path):
     study = run_all([("bad", bad), *quadratics("feddyn", seeds=[0])], tmp_path / "a")
     assert [bool(r.diverged) for r in study.results] == [True, False]
     assert study.results[1].finished
+
+
+def test_a_new_study_runs_its_own_experiments_and_only_a_resumed_one_reads_them(tmp_path, monkeypatch):
+    def read(*arguments):
+        raise AssertionError("read from disk")
+
+    runs = quadratics("feddyn")
+    with monkeypatch.context() as patch:
+        patch.setattr("fedloom.experiments.run_directory.from_toml", read)
+        patch.setattr("fedloom.experiments.study.from_toml", read)
+        study = run_all(runs, tmp_path / "study", about={"kind": "test"})
+        assert [r.experiment for r in study.results] == [e for _, e in runs]
+        run_alone(runs[0][1], tmp_path / "alone")
+        with pytest.raises(AssertionError, match="read from disk"):
+            resume_study(tmp_path / "study")
+    again = read_study(tmp_path / "study")
+    assert [r.rows for r in again.results] == [r.rows for r in study.results]
+    assert (again.title, again.target, again.about) == (study.title, study.target, study.about)
 
 
 def test_all_are_checked_before_the_first_is_run(tmp_path):
@@ -107,21 +124,21 @@ def test_every_run_has_its_own_place_inside_the_study(tmp_path):
     assert all(p.resolve().parent.parent == (tmp_path / "deep/study").resolve() for p in places)
 
 
-def test_a_study_that_was_stopped_while_it_was_planned(tmp_path, monkeypatch):
+def test_a_study_that_was_stopped_while_it_was_created(tmp_path, monkeypatch):
     runs = quadratics("feddyn", "feddr")
     whole = run_all(runs, tmp_path / "whole")
     for stop_at in range(4):
-        planned = []
+        created = []
 
-        def stop(*arguments, stop_at=stop_at, planned=planned):
-            if len(planned) == stop_at:
+        def stop(*arguments, stop_at=stop_at, created=created):
+            if len(created) == stop_at:
                 raise KeyboardInterrupt
-            planned.append(arguments)
-            return plan(*arguments)
+            created.append(arguments)
+            return create_run(*arguments)
 
         directory = tmp_path / f"stopped{stop_at}"
         with monkeypatch.context() as patch:
-            patch.setattr("fedloom.experiments.study.plan", stop)
+            patch.setattr("fedloom.experiments.study.create_run", stop)
             with pytest.raises(KeyboardInterrupt):
                 run_all(runs, directory)
         assert [r.rows for r in resume_study(directory).results] == [r.rows for r in whole.results]
@@ -241,7 +258,7 @@ def test_time_left(monkeypatch):
     monkeypatch.setattr("fedloom.experiments.progress.time.monotonic", lambda: now)
     runs = quadratics("feddyn", rounds=10)  # 20 rounds
     (name, first), (_, second) = runs
-    clock = Clock(runs)
+    clock = Pace(runs)
     clock.row(name, first, {"round": 0})
     assert clock.left() == ""
     now = 105.0

@@ -9,14 +9,29 @@ import pytest
 
 import fedloom as fl
 from fedloom.engines import grid
-from fedloom.experiments.experiment import changed, experiment
-from fedloom.experiments.points import Range, over, parse_over, points_of
+from fedloom.experiments import (
+    Range,
+    Result,
+    Select,
+    Study,
+    best,
+    changed,
+    experiment,
+    find_runs,
+    heat_map,
+    ranking,
+    read_study,
+    resume,
+    resume_sweep,
+    run,
+    sweep,
+    sweep_table,
+)
+from fedloom.experiments.points import over, parse_over, points_of
 from fedloom.experiments.presets import PRESETS, preset
-from fedloom.experiments.result import Result
-from fedloom.experiments.run import LOG, resume, run
+from fedloom.experiments.run_directory import LOG
 from fedloom.experiments.side_by_side import alike
-from fedloom.experiments.study import Study, find_runs, plan_study, read_study
-from fedloom.experiments.sweep import Select, best, heat_map, ranking, resume_sweep, sweep, sweep_table
+from fedloom.experiments.study import create_study
 from fedloom.tasks import TASKS
 
 GRADIENT_DESCENT = experiment("quadratics", "fedsgd", cohort="everyone", rounds=4)
@@ -125,11 +140,11 @@ def test_a_heat_map_has_the_best_over_the_other_fields():
 
 
 def test_bad_rules_and_other_studies(tmp_path):
-    with pytest.raises(ValueError, match="last must be a whole number of rounds, 1 or more, got 0"):
+    with pytest.raises(ValueError, match="last must be a positive integer, got 0"):
         Select(last=0)
     with pytest.raises(ValueError, match="made is not a sweep"):
         ranking(Study("made", [], None, {}))
-    plan_study([("a", GRADIENT_DESCENT)], tmp_path / "other", title="x", target=None, about={})
+    create_study([("a", GRADIENT_DESCENT)], tmp_path / "other", title="x", target=None, about={})
     with pytest.raises(ValueError, match="other is not a sweep"):
         resume_sweep(tmp_path / "other")
 
@@ -353,7 +368,7 @@ def test_every_decade_of_a_range_is_drawn_alike():
         ({"algorithm.lr": []}, None, "algorithm.lr has no values"),
         ({"algorithm.lr": 0.1}, None, "algorithm.lr must have a list of values, got 0.1"),
         ({"algorithm.lr": "0.1"}, None, "algorithm.lr must have a list of values, got '0.1'"),
-        ({"algorithm.lr": [0.1, 0.2, 0.1]}, None, "algorithm.lr has 0.1 twice"),
+        ({"algorithm.lr": [0.1, 0.2, 0.1]}, None, "algorithm.lr lists 0.1 twice"),
         ({"algorithm.lr": Range(0.1, 1)}, None, "range 0.1..1, from which only a random search draws"),
         ({"algorithm.lr": [0.1], "seed": Range(1, 9)}, 2, "seed must have a list of values, not a range"),
         ({"algorithm.lr": [0.1, 0.2]}, 3, "only 2 distinct points"),
@@ -434,7 +449,7 @@ def test_the_presets_have_the_grids_of_the_papers():
     np.testing.assert_allclose(preset("fedopt-tau", adam)["algorithm.tau"], [1e-5, 1e-4, 1e-3, 1e-2, 1e-1])
     assert preset("paper", experiment("synthetic-1-1", "fedprox")) == {"algorithm.mu": (0.001, 0.01, 0.1, 0.5, 1.0)}
     assert preset("paper", experiment("synthetic-1-1", "feddane"))["algorithm.mu"][0] == 0.0
-    with pytest.raises(ValueError, match="no grid of fedavg is published for task 'synthetic-1-1'"):
+    with pytest.raises(ValueError, match="no grid for fedavg was published for task 'synthetic-1-1'"):
         preset("paper", experiment("synthetic-1-1", "fedavg"))
     with pytest.raises(ValueError, match=r"no preset 'fedop'\. Did you mean 'fedopt'"):
         preset("fedop", adam)

@@ -131,7 +131,7 @@ def test_feddyn_types_change_one_thing_each():
         (lambda: synthetic(0, float("nan")), "beta must be"),
         (lambda: synthetic(0, 0, sizes=np.full(30, 1)), "sizes must have a whole number, 2 or more"),
         (lambda: synthetic(0, 0, sizes=np.full(30, 5.5)), "sizes must have a whole number"),
-        (lambda: synthetic(0, 0, clients=0), "clients must be a whole number, 1 or more"),
+        (lambda: synthetic(0, 0, clients=0), "clients must be a positive integer"),
         (lambda: synthetic(0, 0, seed=-1), "seed must be a whole number"),
         (lambda: feddyn_synthetic(mean_size=-5), "mean_size must be a whole number"),
         (lambda: synthetic(0, 0, sizes=np.full(3, 10)), "for each of 30 clients"),

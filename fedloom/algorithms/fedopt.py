@@ -38,7 +38,7 @@ from fedloom.hyperparameters import (
     probability,
     static,
 )
-from fedloom.optimizers import optimizer as named
+from fedloom.hyperparameters import optimizer as named
 from fedloom.problem import Problem, Scalar, Vector
 
 

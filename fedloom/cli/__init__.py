@@ -1,6 +1,6 @@
 """The command `fedloom`: which federated method should I use on my task, and what does it cost?
 
-Exit codes: 0 done, 1 stopped by the machine (a full disk, say), 2 bad input, 3 every run diverged, 130 interrupted.
+Exit codes: 0 done, 1 failure of the machine (such as a full disk), 2 bad input, 3 every run diverged, 130 interrupted.
 """
 
 import argparse
@@ -10,28 +10,28 @@ from typing import Any, NoReturn
 
 import jax
 
-import fedloom
+from fedloom.cache import cache_directory
 from fedloom.cli import experimenting, listing
 from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
-from fedloom.engines.choose_plan import cache_directory
 from fedloom.hyperparameters import nearest
+from fedloom.version import __version__
 
-MOST_DEVICES = 8  # of a CPU: each has a copy of the data
+MOST_DEVICES = 8  # that a CPU is divided into: each has a copy of the data
 
 EPILOG = """\
 first steps:
-  fedloom compare                              methods on scikit-learn's digits: a table and a report
-  fedloom list tasks                           what there is to run on
-  fedloom compare synthetic-1-1 --rounds 50    the methods that a paper ran, for 50 rounds
+  fedloom compare                              compare methods on small images of digits: a table and a report
+  fedloom list tasks                           list the tasks
+  fedloom compare synthetic-1-1 --rounds 50    compare the methods that a paper ran, for 50 rounds
   fedloom run digits --algorithm feddyn --algorithm.alpha 0.3 --solver.lr 0.1
-  fedloom completion bash                      completion for your shell
+  fedloom completion bash                      print a completion script for your shell
 """
 
 
 class Parser(argparse.ArgumentParser):
-    """One that raises a sentence."""
+    """A parser that raises a ValueError instead of printing its usage."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message.rstrip('.')}; see `{self.prog} --help`.")
@@ -42,15 +42,15 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(complete: bool = False) -> argparse.ArgumentParser:
-    """All commands. With `complete`, names are choices and every field is an option, for shell completion."""
+    """All commands. For shell completion, with `complete`, names are choices and every field is an option."""
     top = Parser(
         prog="fedloom",
-        description="Federated optimization: run, compare and tune methods; see what they cost.",
+        description="Federated optimization: run, compare and tune methods, and see what they cost.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"fedloom {fedloom.__version__}")
+    top.add_argument("--version", action="version", version=f"fedloom {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     experimenting.add(commands, complete)
     listing.add(commands, complete)
@@ -68,18 +68,18 @@ def _completion(given: argparse.Namespace) -> int:
 
 
 def command() -> None:
-    """What the script `fedloom` calls."""
+    """The entry point of the script `fedloom`."""
     use_machine()
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
     if code == 130:
-        os._exit(code)  # threads of an interrupted computation may still run, and crash while Python tears itself down
+        os._exit(code)  # threads of an interrupted computation may still run, and would crash while Python shuts down
     sys.exit(code)
 
 
 def use_machine() -> None:
-    """All cores, each a device of JAX's; and compiled programs are kept, so that a second run starts quickly."""
+    """Make every core a device of JAX, and keep compiled programs, so that a second run starts quickly."""
     flags = os.environ.get("XLA_FLAGS", "")
     if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in flags:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -90,7 +90,7 @@ def use_machine() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command with the given arguments; returns the exit code."""
+    """Run the command with the given arguments, and return the exit code."""
     try:
         listen()
         plain, dotted = take_dotted(sys.argv[1:] if arguments is None else arguments)
@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise ValueError(nearest_option(unknown[0], given))
         given.dotted = dotted
         return given.do(given)
-    except BrokenPipeError:  # the reader, such as head, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has stopped reading
         sys.stderr.close()
         return 0
     except (ValueError, ImportError, FileNotFoundError) as error:

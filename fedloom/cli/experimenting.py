@@ -1,4 +1,4 @@
-"""The commands that run something: compare, run, sweep, reproduce, resume, report."""
+"""The commands that run or report experiments: compare, run, sweep, reproduce, resume, report."""
 
 import argparse
 import dataclasses
@@ -11,31 +11,43 @@ from typing import Any
 
 from fedloom import reproductions, sinks
 from fedloom.cli.flags import add_fields, changes, numbers, target
-from fedloom.cli.interruption import Heeding
-from fedloom.experiments.compare import comparison
-from fedloom.experiments.experiment import Experiment, changed, experiment, from_toml, name_of
+from fedloom.cli.interruption import Interruptible
+from fedloom.experiments.changes import changed
+from fedloom.experiments.comparisons import comparison
+from fedloom.experiments.definition import FIELDS, Experiment, method_name
 from fedloom.experiments.loading import find_task
 from fedloom.experiments.points import over
 from fedloom.experiments.presets import PRESETS
 from fedloom.experiments.progress import Json, Lines, Live
-from fedloom.experiments.run import CONFIG, plan
-from fedloom.experiments.study import STUDY, Progress, Study, find_runs, read_study, resume_alone, resume_study, run_all
-from fedloom.experiments.sweep import Select, resume_sweep, sweep, sweep_table
+from fedloom.experiments.run_directory import CONFIG
+from fedloom.experiments.settings import experiment, from_toml
+from fedloom.experiments.study import (
+    STUDY,
+    Progress,
+    Study,
+    find_runs,
+    read_study,
+    resume_alone,
+    resume_study,
+    run_all,
+    run_alone,
+)
+from fedloom.experiments.sweeps import Select, resume_sweep, sweep, sweep_table
 from fedloom.sinks import SINKS
 from fedloom.tasks import TASKS
 
 COMPARE = """\
-Which method is best on a task, and what does it cost? For each seed every method starts from the same model, and those
-with the same cohort rule meet the same clients. Ends with a table and a report that opens in a browser.
+Which method is best on a task, and what does it cost? For each seed, all methods start from the same model, and those
+with the same cohort rule see the same clients. The output is a table, and a report that opens in a browser.
 
-TASK is a name from `fedloom list tasks`, FILE.py:NAME for a task of your own, or experiments in TOML files.
+TASK is a name from `fedloom list tasks`, FILE.py:NAME for a task of your own, or one or more TOML files of experiments.
 """
 RUN = """\
-One experiment: a task with an algorithm, a solver and a cohort. What is not given comes from the task's own settings,
-or from a TOML file such as a run's own config.toml.
+Run one experiment: a task with an algorithm, a solver and a cohort. Fields that are not given come from the task's own
+settings, or from a TOML file such as the config.toml of a run.
 """
 SWEEP = """\
-Try an experiment with several values of some fields. Points of a small model run side by side in one compiled program.
+Run an experiment with several values of some fields. Points with a small model run side by side in one program.
 
 examples:
   fedloom sweep digits --algorithm fedadam --over solver.lr=0.03,0.1,0.3 --over algorithm.lr=0.01,0.03,0.1
@@ -45,7 +57,7 @@ examples:
 
 
 def add(commands: Any, complete: bool) -> None:
-    """The commands that run something."""
+    """Add the commands of this module."""
     tasks = tuple(TASKS) if complete else None
 
     def command(name: str, help: str, words: str, do: Any) -> argparse.ArgumentParser:
@@ -59,73 +71,86 @@ def add(commands: Any, complete: bool) -> None:
         made.set_defaults(do=do)
         return made
 
-    c = command("compare", "several methods on one task: a table and a report", COMPARE, _compare)
+    c = command("compare", "compare methods on one task: a table and a report", COMPARE, _compare)
     c.add_argument("tasks", nargs="*", default=["digits"], metavar="TASK", help="default: digits", choices=tasks)
-    c.add_argument("--algorithms", metavar="A,B,C", help="default: all that the task has settings of")
-    c.add_argument("--seeds", default="3", metavar="N", help="how many, or which, separated by commas (default 3)")
-    c.add_argument("--variant", help="which of the task's settings, see `fedloom show TASK`")
-    c.add_argument("--target", metavar="X", help="accuracy to reach, or METRIC=X (default: the task's)")
+    c.add_argument("--algorithms", metavar="A,B,C", help="default: all that the task has settings for")
+    c.add_argument(
+        "--seeds", default="3", metavar="N", help="how many seeds, or a list separated by commas (default 3)"
+    )
+    c.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
+    c.add_argument("--target", metavar="X", help="the accuracy to reach, or METRIC=X (default: the task's)")
     add_fields(c, complete, leave_out=("algorithm",))
     _outputs(c)
 
-    r = command("run", "one experiment", RUN, _run)
+    r = command("run", "run one experiment", RUN, _run)
     r.add_argument("task", metavar="TASK", help="a task or a TOML file", choices=tasks)
-    r.add_argument("--variant", help="which of the task's settings, see `fedloom show TASK`")
-    r.add_argument("--seed", type=int, metavar="N", help="determines split, initial model, cohorts and minibatches")
+    r.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
+    r.add_argument("--seed", type=int, metavar="N", help=FIELDS["seed"].metadata["doc"])
     add_fields(r, complete)
     _outputs(r)
 
-    s = command("sweep", "one experiment with several values of some fields", SWEEP, _sweep)
+    s = command("sweep", "run one experiment with several values of some fields", SWEEP, _sweep)
     s.add_argument("task", metavar="TASK", help="a task or a TOML file", choices=tasks)
     s.add_argument("--over", action="append", default=[], metavar="F=X,Y", help="a field and its values; repeatable")
     s.add_argument("--preset", metavar="P", help=f"a published grid: {', '.join(PRESETS)}")
-    s.add_argument("--random", type=int, metavar="N", help="N random points; ranges are F=LOW..HIGH")
-    s.add_argument("--select", default="train loss", metavar="METRIC", help="by which to choose (default: train loss)")
-    s.add_argument("--last", type=int, default=100, metavar="N", help="mean over the last N rounds (default 100)")
-    s.add_argument("--variant", help="which of the task's settings, see `fedloom show TASK`")
-    s.add_argument("--seed", type=int, metavar="N", help="the same for all points")
+    s.add_argument("--random", type=int, metavar="N", help="number of random points; --over F=LOW..HIGH gives a range")
+    s.add_argument(
+        "--select", default="train loss", metavar="METRIC", help="the metric to judge by (default: train loss)"
+    )
+    s.add_argument(
+        "--last", type=int, default=100, metavar="N", help="take the mean over the last N rounds (default 100)"
+    )
+    s.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
+    s.add_argument("--seed", type=int, metavar="N", help="the seed of all points")
     add_fields(s, complete)
     _outputs(s, sink=False)
 
-    p = command("reproduce", "an experiment of a paper, beside its figures", "An experiment of a paper.", _reproduce)
+    p = command(
+        "reproduce",
+        "repeat an experiment of a paper",
+        "Repeat an experiment of a paper, and compare the results with its own.",
+        _reproduce,
+    )
     names = tuple(reproductions.REPRODUCTIONS) if complete else None
     p.add_argument("name", metavar="NAME", help="from `fedloom list experiments`", choices=names)
-    p.add_argument("--seeds", metavar="N", help="how many, or which, separated by commas")
-    p.add_argument("--rounds", type=int, metavar="N", help="fewer than in the paper, to see it quickly")
+    p.add_argument("--seeds", metavar="N", help="how many seeds, or a list separated by commas")
+    p.add_argument("--rounds", type=int, metavar="N", help="number of rounds, if fewer than in the paper will do")
     _outputs(p)
 
-    d = command("resume", "go on with what was stopped", "Go on with a run, a comparison or a sweep.", _resume)
+    d = command("resume", "continue what was stopped", "Continue a run, a comparison or a sweep.", _resume)
     d.add_argument("directory", metavar="DIR")
     _outputs(d, out=False)
 
-    e = command("report", "make the report of any set of runs", "The report of all runs in the directories.", _report)
-    e.add_argument("directories", nargs="+", metavar="DIR")
-    e.add_argument("--target", metavar="X", help="accuracy to reach, or METRIC=X")
-    e.add_argument(
-        "--out", metavar="DIR", help="where to put it (default: the directory itself; of several the next report-N)"
+    e = command(
+        "report", "write the report of any set of runs", "Write a report of all runs in the directories.", _report
     )
-    e.add_argument("--json", action="store_true", help="the table as JSON")
+    e.add_argument("directories", nargs="+", metavar="DIR")
+    e.add_argument("--target", metavar="X", help="the accuracy to reach, or METRIC=X")
+    e.add_argument(
+        "--out", metavar="DIR", help="where to write it (default: the directory itself, or report-N for several)"
+    )
+    e.add_argument("--json", action="store_true", help="print the table as JSON")
 
 
 def _outputs(command: argparse.ArgumentParser, out: bool = True, sink: bool = True) -> None:
     group = command.add_argument_group("output")
     if out:
-        group.add_argument("--out", metavar="DIR", help="a new directory (default: the next in runs/)")
+        group.add_argument("--out", metavar="DIR", help="a new directory (default: the next number in runs/)")
     if sink:
-        words = f"send rows there too: {', '.join(SINKS)}; repeatable"
+        words = f"also send the rows to {', '.join(SINKS)}; repeatable"
         group.add_argument("--sink", action="append", default=[], metavar="S", help=words)
-    group.add_argument("--quiet", action="store_true", help="no progress")
-    group.add_argument("--json", action="store_true", help="rows and table as JSON lines on standard output")
+    group.add_argument("--quiet", action="store_true", help="do not report progress")
+    group.add_argument("--json", action="store_true", help="print rows and table as lines of JSON")
 
 
-_directory: list[pathlib.Path] = []  # where the command works, for messages after an interruption
+_directory: list[pathlib.Path] = []  # that of the command, for messages after an interruption
 
 
 def how_to_resume() -> str:
-    """The end of a sentence, if there is something to resume."""
+    """The end of an error message, if there is something to resume."""
     if not _directory or not any((_directory[-1] / file).exists() for file in (CONFIG, STUDY)):
         return ""
-    return f" `fedloom resume {_directory[-1]}` goes on."
+    return f" Run `fedloom resume {_directory[-1]}` to continue."
 
 
 def _new_directory(given: argparse.Namespace, name: str) -> pathlib.Path:
@@ -143,10 +168,10 @@ def _new_directory(given: argparse.Namespace, name: str) -> pathlib.Path:
 
 def _progress(given: argparse.Namespace) -> Progress:
     if given.json:
-        return Heeding(Json())
+        return Interruptible(Json())
     if given.quiet:
-        return Heeding(None)
-    return Heeding(Live() if sys.stderr.isatty() else Lines())
+        return Interruptible(None)
+    return Interruptible(Live() if sys.stderr.isatty() else Lines())
 
 
 def _experiment(given: argparse.Namespace) -> Experiment:
@@ -173,12 +198,12 @@ def _compare(given: argparse.Namespace) -> int:
     sink = [sinks.sink(name) for name in given.sink]
     if all(t.endswith(".toml") for t in tasks):
         if given.algorithms or given.variant:
-            raise ValueError("--algorithms and --variant belong to a task; the files have their own algorithms.")
+            raise ValueError("--algorithms and --variant require a task; TOML files have algorithms of their own.")
         base = [(pathlib.Path(t).stem, changed(_from_file(t), fields)) for t in tasks]
         runs = [(name, changed(e, {"seed": seed})) for name, e in base for seed in seeds]
         title, own = "a comparison", None
     elif len(tasks) > 1:
-        raise ValueError(f"compare takes one task, or TOML files of experiments; got {' '.join(tasks)}.")
+        raise ValueError(f"compare takes one task, or TOML files; got {' '.join(tasks)}.")
     else:
         names = None if given.algorithms is None else [n.strip() for n in given.algorithms.split(",") if n.strip()]
         runs = list(comparison(tasks[0], names, seeds=seeds, variant=given.variant, changes=fields))
@@ -198,12 +223,9 @@ def _compare(given: argparse.Namespace) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     e = _experiment(given)
-    name, task = name_of(e.algorithm), e.base_task()
     opened = [sinks.sink(s) for s in given.sink]
-    e.check()
-    path = _new_directory(given, f"{task.name}-{name}")
-    plan(e, path)
-    return _conclude(resume_alone(path, _progress(given), opened), given)
+    path = _new_directory(given, f"{e.base_task().name}-{method_name(e.algorithm)}")
+    return _conclude(run_alone(e, path, _progress(given), opened), given)
 
 
 def _sweep(given: argparse.Namespace) -> int:
@@ -250,17 +272,17 @@ def _report(given: argparse.Namespace) -> int:
         place = pathlib.Path(given.out)
     elif len(given.directories) == 1:
         place = pathlib.Path(given.directories[0])
-    else:  # not into one of them, which has a report of its own
+    else:  # not into any of them, which may have a report of its own
         place = next(p for n in itertools.count(1) if not (p := pathlib.Path(f"report-{n}")).exists())
     return _conclude(study, given, place)
 
 
 def _conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | None = None) -> int:
-    """The table, and the path of the report."""
+    """Write the report; print the table and the path of the report."""
     kind = study.about.get("kind")
     place = directory or study.directory
     assert place is not None
-    from fedloom import report  # here, because it takes half a second to import, which a run need not wait for
+    from fedloom import report  # imported late: it takes half a second, for which no run should wait
 
     path = report.write(study, place)
     if given.json:

@@ -1,7 +1,7 @@
-"""Ctrl-C, also where Python would lose it.
+"""Ctrl-C, even where Python would lose it.
 
-An exception that is raised while a destructor or a callback of the garbage collector runs is dropped, and JAX has such
-callbacks. So an interruption is remembered, and raised again with the next row.
+An exception that is raised in a destructor or in a callback of the garbage collector is lost, and JAX has such
+callbacks. So an interruption is remembered, and raised again at the next row.
 """
 
 import signal
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
-from fedloom.experiments.experiment import Experiment
+from fedloom.experiments.definition import Experiment
 from fedloom.experiments.result import Result, Row
 from fedloom.experiments.study import Progress
 
@@ -17,7 +17,7 @@ _asked = threading.Event()
 
 
 def listen() -> None:
-    """From now on Ctrl-C is remembered."""
+    """Start to remember Ctrl-C."""
     _asked.clear()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, _remember)
@@ -28,8 +28,8 @@ def _remember(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-class Heeding:
-    """Progress that stops where somebody has asked to."""
+class Interruptible:
+    """A progress reporter that raises an interruption that was lost."""
 
     def __init__(self, inner: Progress | None):
         self.inner = inner

@@ -1,4 +1,4 @@
-"""What there is: lists, what a task or an algorithm is made of, a picture of its clients, downloads."""
+"""The commands that inform and download: list, show, describe, download."""
 
 import argparse
 import dataclasses
@@ -7,16 +7,15 @@ import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import fedloom
 from fedloom import cohorts, regularizers, solvers, systems
 from fedloom.algorithms import ALGORITHMS
-from fedloom.columns import columns
 from fedloom.data.catalogue import CATALOGUE
 from fedloom.data.download import fetch
 from fedloom.data.files import data_directory
 from fedloom.data.splits import SPLITS
 from fedloom.experiments.about import about
 from fedloom.experiments.loading import find_task
+from fedloom.experiments.text import columns
 from fedloom.hyperparameters import brief, nearest
 from fedloom.models import MODELS
 from fedloom.reproductions import REPRODUCTIONS
@@ -70,10 +69,10 @@ def _downloads() -> Iterable[tuple[str, ...]]:
     for name, files in CATALOGUE.items():
         paths = [path for file in files for path in (file.unpacked() or (file.path,))]
         there = sum((directory / path).exists() for path in paths)
-        yield name, f"{there} of {len(paths)} files here", ", ".join(file.path for file in files)
+        yield name, f"{there} of {len(paths)} files present", ", ".join(file.path for file in files)
 
 
-# What `fedloom list` lists: the head of each column, and the rows.
+# What `fedloom list` lists: the headings of the columns, and the rows.
 LISTS: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]] = {
     "tasks": (("task", "data", "about"), _tasks),
     "algorithms": (("algorithm", "about"), _algorithms),
@@ -91,16 +90,12 @@ LISTS: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]
 PICTURES = (".png", ".svg", ".pdf")
 
 
-def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    return columns([head, *rows])
-
-
 def show(task: Task) -> str:
-    """A task in words: what it is made of, and what was run on it."""
+    """A description of a task: what it is made of, and what was run on it."""
     lines = [f"{task.name}: {task.about}"]
     facts = {
         "paper": task.paper,
-        "needs": ", ".join(task.needs) or "nothing: drawn or installed here",
+        "needs": ", ".join(task.needs) or "nothing: the data are generated or installed",
         "model": "" if task.model is None else f"{task.model.name}, {task.model.parameters:,} parameters",
         "metrics": ", ".join(m.name for m in task.metrics),
         "target": "" if task.target is None else f"{task.target[0]} {task.target[1]:g}",
@@ -112,7 +107,7 @@ def show(task: Task) -> str:
         lines += [
             "",
             f"settings, {variant}:",
-            table(("  algorithm", "solver", "cohort", "rounds"), (("  " + r[0], *r[1:]) for r in rows)),
+            columns([("  algorithm", "solver", "cohort", "rounds"), *(("  " + r[0], *r[1:]) for r in rows)]),
         ]
     if task.tuned_over:
         lines += ["", "tuned over:"]
@@ -124,12 +119,12 @@ def show(task: Task) -> str:
 
 
 def add(commands: Any, complete: bool) -> None:
-    """The commands that say what there is."""
-    list_ = commands.add_parser("list", help="what there is: tasks, algorithms, experiments, models, splits, ...")
+    """Add the commands of this module."""
+    list_ = commands.add_parser("list", help="list tasks, algorithms, experiments, models, splits, ...")
     list_.add_argument("what", choices=tuple(LISTS), help="one of %(choices)s")
     list_.set_defaults(do=_list)
     for name, words, do in (
-        ("show", "what a task, an algorithm, a solver or a cohort is made of, and the papers' settings", _show),
+        ("show", "show what a task, an algorithm, a solver or a cohort is made of, and the papers' settings", _show),
         ("describe", "load a task's data and describe its clients, with a picture", _describe),
     ):
         command = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
@@ -137,9 +132,9 @@ def add(commands: Any, complete: bool) -> None:
         command.add_argument("task", help="a name from `fedloom list tasks`", choices=choices, metavar="name")
         command.set_defaults(do=do)
         if name == "describe":
-            command.add_argument("--seed", type=int, default=0, help="of the split (default 0)")
-            command.add_argument("--picture", metavar="FILE", help="also draw it into a PNG, SVG or PDF file")
-    download = commands.add_parser("download", help="get public data files into the data directory")
+            command.add_argument("--seed", type=int, default=0, help="the seed of the split (default 0)")
+            command.add_argument("--picture", metavar="FILE", help="also draw a picture to a PNG, SVG or PDF file")
+    download = commands.add_parser("download", help="download public data files to the data directory")
     choices = tuple(CATALOGUE) if complete else None
     words = "names from `fedloom list downloads`"
     download.add_argument("names", nargs="+", metavar="name", help=words, choices=choices)
@@ -147,7 +142,8 @@ def add(commands: Any, complete: bool) -> None:
 
 
 def _list(given: argparse.Namespace) -> int:
-    print(table(LISTS[given.what][0], LISTS[given.what][1]()))
+    head, rows = LISTS[given.what]
+    print(columns([head, *rows()]))
     return 0
 
 
@@ -179,27 +175,29 @@ def _describe(given: argparse.Namespace) -> int:
 
 
 def show_value(name: str, kind: Any) -> str:
-    """An algorithm, a solver or a cohort: its documentation and its fields."""
+    """The documentation and the fields of an algorithm, a solver or a cohort."""
     rows = [
         (f"  {f.name}", brief(f.default), f.metadata.get("doc", ""), f.metadata["domain"].words)
         for f in dataclasses.fields(kind)
         if "domain" in f.metadata
     ]
-    fields = table(("  field", "default", "", "must be"), rows) if rows else "It has no fields."
+    fields = columns([("  field", "default", "", "must be"), *rows]) if rows else "It has no fields."
     return f"{name}: {inspect.cleandoc(kind.__doc__)}\n\n{fields}"
 
 
 def describe(task: Task, seed: int, picture: str | None = None) -> str:
     if picture is not None and pathlib.Path(picture).suffix not in PICTURES:
-        raise ValueError(f"--picture must be a file that ends with {', '.join(PICTURES)}; got {picture!r}.")
+        raise ValueError(f"--picture must be a file name that ends with {', '.join(PICTURES)}; got {picture!r}.")
     if picture is not None and pathlib.Path(picture).exists():
-        raise ValueError(f"--picture: {picture} is there already; take another name.")
+        raise ValueError(f"--picture: {picture} already exists; choose another name.")
     loaded = task.load(seed)
     if loaded.data is None:
         if picture is not None:
             raise ValueError(f"--picture: task {task.name!r} has no examples to draw.")
-        return f"{loaded.federation.clients} clients, functions of a vector of {loaded.w.size} numbers"
+        return f"{loaded.federation.clients} clients with functions of a vector of {loaded.w.size} numbers"
+    from fedloom import report  # imported late: it takes half a second, for which no other command should wait
+
     facts = about(loaded)
     if picture is not None:
-        fedloom.report.split_picture(facts).savefig(picture)
-    return f"{facts['summary']}\n\n{fedloom.report.split_text(facts)}"
+        report.split_picture(facts).savefig(picture)
+    return f"{facts['summary']}\n\n{report.split_text(facts)}"

@@ -8,16 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from fedloom.cache import cache_directory
 from fedloom.data.catalogue import CATALOGUE
 
 
 def data_directory() -> Path:
-    """The directory named by the environment variable FEDLOOM_DATA; without it, fedloom in the user's cache."""
+    """The directory named by the environment variable FEDLOOM_DATA; without it, FedLoom's cache directory."""
     named = os.environ.get("FEDLOOM_DATA")
-    if named:
-        return Path(named).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "fedloom"
+    return Path(named).expanduser() if named else cache_directory()
 
 
 def locate(*names: str) -> Path:

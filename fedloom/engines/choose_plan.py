@@ -8,10 +8,8 @@ machine, the data, the model and the solver, whatever the algorithm; so equal ru
 import hashlib
 import json
 import os
-import pathlib
 import platform
 import re
-import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedloom.algorithm import Client, Cohort, Round, Server
+from fedloom.cache import cache_directory
 from fedloom.cohorts import Draw
 from fedloom.engines.costs import LocalSteps, in_steps
 from fedloom.engines.lanes import cohort_arrays
@@ -192,14 +191,6 @@ def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
 
 
 # Plans are remembered in files; one that cannot be read or written does no harm.
-
-
-def cache_directory() -> pathlib.Path:
-    """Where plans and compiled programs are kept, which can be made again."""
-    try:
-        return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fedloom"
-    except RuntimeError:  # there is no home directory
-        return pathlib.Path(tempfile.gettempdir()) / "fedloom"
 
 
 def _signature(run: Run) -> str:

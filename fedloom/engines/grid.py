@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec
 
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
-from fedloom.cohorts import CohortRule, Draw, everyone
+from fedloom.cohorts import CohortRule, Draw
 from fedloom.engines.aggregate import Outcome
 from fedloom.engines.bookkeeping import with_rounds
 from fedloom.engines.calls import arrays_of, calls
@@ -85,6 +85,15 @@ def simulate_grid(
             f"A grid needs at least one algorithm, and a solver for each; got {len(algorithms)} algorithms and "
             f"{len(solvers)} solvers."
         )
+    # What can be wrong is wrong with all: domains were checked when the points were made.
+    run = checked(algorithms[0], federation, solvers[0], w, rounds, cohort=cohort, seed=seed)
+    return records(run, algorithms, solvers, chunk)
+
+
+def records(
+    run: Run, algorithms: Sequence[Algorithm], solvers: Sequence[Solver], chunk: int = 1
+) -> Iterator[GridRecord]:
+    """The records of points that share a checked run, except for its algorithm and solver."""
     check_chunk(chunk)
     pairs = list(zip(algorithms, solvers, strict=True))
     for pair in pairs:
@@ -92,8 +101,7 @@ def simulate_grid(
             raise ValueError(
                 f"The points of a grid may differ in numbers only, but {pairs[0]!r} and {pair!r} differ in structure."
             )
-    # What can be wrong is wrong with all: domains were checked when the points were made.
-    run = checked(algorithms[0], federation, solvers[0], w, rounds, cohort=cohort, seed=seed)
+    run = run._replace(algorithm=algorithms[0], solver=solvers[0])
     return _records(run, pairs, message_sizes(run), chunk)
 
 
@@ -103,13 +111,13 @@ def structure(point: Any) -> Any:
     return tree, [np.shape(x) for x in leaves]
 
 
-def points_at_once(algorithm: Algorithm, federation: Federation, w: Vector, cohort: CohortRule | None = None) -> int:
-    """How many points of this structure to run side by side; 1: run each alone, with `simulate`."""
-    if w.size > SMALL:
+def points_at_once(run: Run) -> int:
+    """How many points like this run to run side by side; 1: run each alone, with `simulate`."""
+    if run.w.size > SMALL:
         return 1
-    room = (everyone() if cohort is None else cohort).room(federation.clients)
-    memory, server = (nbytes(jax.eval_shape(init, w)) for init in (algorithm.init_client, algorithm.init))
-    state = 2 * server + (federation.clients + 2 * room) * memory + _COPIES * room * nbytes(w)
+    clients, room = run.federation.clients, run.cohort_room
+    memory, server = (nbytes(jax.eval_shape(init, run.w)) for init in (run.algorithm.init_client, run.algorithm.init))
+    state = 2 * server + (clients + 2 * room) * memory + _COPIES * room * nbytes(run.w)
     return int(min(max(BUDGET // state, 1), MOST))
 
 

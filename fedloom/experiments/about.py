@@ -1,4 +1,4 @@
-"""What a run ran on: the federation in figures, versions and the machine."""
+"""The circumstances of a run: the federation in figures, versions and the machine."""
 
 import functools
 import os
@@ -9,18 +9,18 @@ from typing import Any
 import jax
 import numpy as np
 
-import fedloom
 from fedloom.data.describe import label_counts
 from fedloom.tasks import Loaded
+from fedloom.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy", "scikit-learn")
-DRAWN = 100  # clients in the picture of the split
+DRAWN = 100  # clients shown in the picture of the split
 
 
 def versions() -> dict[str, str]:
-    """Of everything that can change the bits of a result."""
+    """The versions of everything that can change the bits of a result."""
     found = {name: metadata.version(name) for name in PACKAGES}
-    return {"fedloom": fedloom.__version__, "python": platform.python_version(), **found}
+    return {"fedloom": __version__, "python": platform.python_version(), **found}
 
 
 def machine() -> dict[str, Any]:
@@ -33,9 +33,9 @@ def machine() -> dict[str, Any]:
     }
 
 
-@functools.lru_cache(maxsize=4)  # runs side by side share it
+@functools.lru_cache(maxsize=4)  # shared by runs side by side
 def about(loaded: Loaded, own_models: bool = False) -> dict[str, Any]:
-    """Figures of a loaded task, and where it is run."""
+    """Figures of a loaded task, the versions and the machine."""
     metrics = {"train loss": False}
     data = loaded.data
     if own_models:

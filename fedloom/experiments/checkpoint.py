@@ -1,8 +1,8 @@
-"""A record on disk, bit by bit, so that a run goes on as if it had never stopped.
+"""A record on disk, bit for bit, so that a run continues as if it had never stopped.
 
-A checkpoint holds numbers only: the leaves of the server's state and the memories of the clients met so far. Their
-structure follows from the experiment. It also says how long the log was, since rows that came after it are written
-again.
+A checkpoint holds numbers only: the leaves of the server's state and the memories of the clients that have taken part.
+Their structure follows from the experiment. It also holds the length of the log, because rows that were logged later
+are written again.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from fedloom.experiments.about import versions
 from fedloom.experiments.files import write_whole
 from fedloom.problem import Vector
 
-FORMAT = 3  # 1 kept the weights of dense layers as [in, out]; 2 knew no simulated time
+FORMAT = 3  # 1 stored the weights of dense layers as [in, out]; 2 had no simulated time
 
 
 def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> None:
@@ -40,9 +40,8 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> Non
         "log bytes": log_bytes,
         "clock": None if record.clock is None else record.clock._asdict(),
     }
-    arrays: dict[str, Any] = {
-        "w": np.asarray(record.w)
-    }  # besides the server's state, for those who want the model alone
+    # The model is also part of the server's state; this copy is for `read_model`.
+    arrays: dict[str, Any] = {"w": np.asarray(record.w)}
     arrays |= {f"server {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record.server))}
     if isinstance(record.clients, Memories):
         ids, rows = known_memories(record.clients.store)
@@ -59,10 +58,10 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> Non
 def read_meta(path: pathlib.Path) -> dict[str, Any]:
     with _opened(path) as arrays:
         if "meta" not in arrays:
-            raise ValueError(f"{path} cannot be read as a checkpoint: it is another kind of file.")
+            raise ValueError(f"{path} is not a checkpoint.")
         meta = json.loads(arrays["meta"].tobytes())
-        if {*meta["arrays"], "meta"} != set(arrays):  # what zip's check sums do not cover
-            raise ValueError(f"{path} cannot be read as a checkpoint: it is not complete.")
+        if {*meta["arrays"], "meta"} != set(arrays):  # which zip's checksums do not cover
+            raise ValueError(f"{path} is not a complete checkpoint.")
         return meta
 
 
@@ -70,11 +69,11 @@ def check_config(path: pathlib.Path, config: str) -> None:
     meta = read_meta(path)
     if meta["format"] != FORMAT:
         raise ValueError(
-            f"{path} has format {meta['format']}, this version of FedLoom reads {FORMAT}; read or resume it with "
-            f"fedloom {meta['versions']['fedloom']}, or run the experiment again in a new directory."
+            f"{path} has format {meta['format']}, but this version of FedLoom reads format {FORMAT}; use FedLoom "
+            f"{meta['versions']['fedloom']}, or run the experiment again in another directory."
         )
     if meta.get("config") != config:
-        raise ValueError(f"{path} belongs to another experiment than {path.parent / 'config.toml'}, which was changed.")
+        raise ValueError(f"{path} belongs to another experiment: {path.parent / 'config.toml'} was changed.")
 
 
 def read_model(path: pathlib.Path) -> np.ndarray:
@@ -84,15 +83,15 @@ def read_model(path: pathlib.Path) -> np.ndarray:
 
 
 def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, config: str) -> tuple[Record, int]:
-    """The record and the length of the log then, of a checkpoint of the experiment `config`."""
+    """The record of a checkpoint of the experiment `config`, and the length of the log at that time."""
     check_config(path, config)
     meta = read_meta(path)
     now = versions()
     other = [f"{name} {old} (here {now.get(name)})" for name, old in meta["versions"].items() if now.get(name) != old]
     if other:
         raise ValueError(
-            f"{path} was written with {', '.join(other)}; another version may not give the same bits. Install that one "
-            "to resume, or run the experiment again in a new directory."
+            f"{path} was written with {', '.join(other)}, and another version may not give the same bits. Install the "
+            "same versions to resume it, or run the experiment again in another directory."
         )
     with _opened(path) as arrays:
         server = _server(path, arrays, algorithm, w)
@@ -116,7 +115,7 @@ def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, conf
 
 @contextlib.contextmanager
 def _opened(path: pathlib.Path) -> Iterator[Any]:
-    """The arrays, each read when it is asked for: most want the meta data alone."""
+    """The arrays, each read only on access: most callers need only the metadata."""
     with path.open("rb") as file:
         try:
             arrays = np.load(file, allow_pickle=False)
@@ -124,7 +123,7 @@ def _opened(path: pathlib.Path) -> Iterator[Any]:
             raise ValueError(f"{path} cannot be read as a checkpoint: {error}.") from error
         try:
             yield arrays
-        except (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:  # of a damaged zip file
+        except (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:  # from a damaged zip file
             raise ValueError(f"{path} is damaged: {error}.") from error
 
 
@@ -132,8 +131,8 @@ def _server(path: pathlib.Path, arrays: Any, algorithm: Algorithm, w: Vector) ->
     blank = jax.tree.map(jnp.asarray, algorithm.init(w))
     leaves, structure = jax.tree.flatten(blank)
     if f"server {len(leaves) - 1}" not in arrays or f"server {len(leaves)}" in arrays:
-        raise ValueError(f"{path} holds another server state than that of {type(algorithm).__name__}.")
+        raise ValueError(f"{path} does not hold a server state of {type(algorithm).__name__}.")
     server = jax.tree.unflatten(structure, [jnp.asarray(arrays[f"server {i}"]) for i in range(len(leaves))])
     if shapes(server) != shapes(blank):
-        raise ValueError(f"{path} holds a model of another size or float type than the experiment has here.")
+        raise ValueError(f"{path} holds a model of another size or float type than the experiment's.")
     return server

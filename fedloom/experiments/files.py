@@ -1,4 +1,4 @@
-"""Files that survive a kill at any moment: written whole or not at all."""
+"""Files that survive a kill at any moment, because they are written whole or not at all."""
 
 import contextlib
 import os
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 try:
     import fcntl
-except ImportError:  # Windows: two processes in one directory are then the user's own care
+except ImportError:  # Windows: there is no lock against a second process in the same directory
     fcntl = None  # type: ignore[assignment]
 
-DRAFT = ".draft"  # the end of the name of a file that is not complete
+DRAFT = ".draft"  # the suffix of a file that is not complete
 
 
 def write_whole(path: pathlib.Path, content: bytes) -> None:
-    """Put the content at `path` in one step: readers see the old file or the new one, also after a power cut."""
+    """Put the content at `path` in one step: readers see the old file or the new one, even after a power cut."""
     draft = path.with_name(path.name + DRAFT)
     try:
         with open(draft, "wb") as file:
@@ -25,7 +25,14 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
         draft.unlink(missing_ok=True)
         raise
     os.replace(draft, path)
-    directory = os.open(path.parent, os.O_RDONLY)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: pathlib.Path) -> None:
+    """Make new names in a directory survive a power cut. Windows cannot open directories and has no need to."""
+    if os.name == "nt":
+        return
+    directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
@@ -34,11 +41,13 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def only_one(directory: pathlib.Path) -> Iterator[None]:
-    """Refuse if another process works in the directory. The lock ends with the process, however that ends."""
+    """Refuse if another process is using the directory. The lock ends with the process, however that ends."""
     with open(directory / "lock", "a") as file:
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ValueError(f"Another process is running in {directory}; wait for it, or stop it.") from None
+                raise ValueError(
+                    f"Another process is running in {directory}; wait until it ends, or stop it."
+                ) from None
         yield

@@ -1,4 +1,4 @@
-"""What an experiment runs on: tasks by name or file, and their data with another split, model or weights."""
+"""What an experiment runs on: a task by its name or file, and its data with another split, model or weights."""
 
 import dataclasses
 import functools
@@ -20,12 +20,14 @@ from fedloom.tasks import TASKS, Loaded, Task
 
 
 def find_task(name: str) -> Task:
-    """A registered task, or FILE.py:NAME, a task that stands in a Python file."""
+    """A registered task, or FILE.py:NAME, a task defined in a Python file."""
     if name in TASKS:
         return TASKS[name]
     path, _, attribute = name.rpartition(":")
     if not path.endswith(".py"):
-        raise ValueError(f"There is no task {name!r}.{nearest(name, TASKS)} One's own is given as FILE.py:NAME.")
+        raise ValueError(
+            f"There is no task {name!r}.{nearest(name, TASKS)} A task of your own is given as FILE.py:NAME."
+        )
     module = _module(pathlib.Path(path).resolve())
     if not isinstance(getattr(module, attribute, None), Task):
         found = [n for n, value in vars(module).items() if isinstance(value, Task)]
@@ -47,26 +49,26 @@ def _module(path: pathlib.Path) -> Any:
 
 
 def check_split(split: Mapping[str, Any]) -> None:
-    if not isinstance(split, Mapping):
-        raise ValueError(f"split must be a name or a table such as {{name = 'iid', clients = 10}}, got {split!r}.")
+    """Raise a ValueError unless the split is named and has only fields that it knows."""
     name = split.get("name")
     if name not in RESPLIT:
-        raise ValueError(f"split: there is no {name!r} that divides by labels.{nearest(str(name), RESPLIT)}")
+        raise ValueError(f"split: there is no split {name!r} by labels.{nearest(str(name), RESPLIT)}")
     known = [p for p in list(inspect.signature(SPLITS[name]).parameters)[1:] if p not in ("seed", "sizes", "priors")]
     for key in split:
         if key not in ("name", *known):
             raise ValueError(f"split: {name} has no field {key!r}.{nearest(key, known)}")
 
 
-# Splits of examples by their labels alone, which can take the place of a task's own.
+# Splits by labels alone, which can replace a task's own.
 RESPLIT = tuple(n for n in SPLITS if next(iter(inspect.signature(SPLITS[n]).parameters)) in ("n", "labels"))
 
 
 @functools.lru_cache(maxsize=8)  # the methods of a comparison share their data, one copy for each seed
 def load(task: Task, seed: int, split: str | None, model: str | None, weights: str | None) -> Loaded:
+    """The task's data; the split is a table in JSON, which is hashable."""
     changes: dict[str, Any] = {}
     if task.model is None and (model or weights):
-        raise ValueError(f"model and weights: task {task.name!r} is a function of w, which has neither.")
+        raise ValueError(f"model and weights: task {task.name!r} is given by functions of w, which have neither.")
     if model is not None:
         changes["model"] = MODELS[model]()
     if weights is not None:
@@ -78,9 +80,9 @@ def load(task: Task, seed: int, split: str | None, model: str | None, weights: s
 
 
 def _resplit(task: Task, data: Any, split: dict[str, Any], seed: int) -> FederatedData:
-    """All examples that the task trains on, divided anew; the test set stays, but no longer belongs to clients."""
+    """The task's training examples, divided anew; the test set stays, but no longer belongs to clients."""
     if not isinstance(data, FederatedData) or np.ndim(data.train[1]) != 1:
-        raise ValueError(f"split: the data of task {task.name!r} have no labels to divide by.")
+        raise ValueError(f"split: the data of task {task.name!r} have no labels to split by.")
     rows = np.sort(data.split.order)
     labels = np.asarray(data.train[1])[rows]
     function = SPLITS[split.pop("name")]

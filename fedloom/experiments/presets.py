@@ -1,17 +1,17 @@
-"""Grids that papers searched, by name. The figures stand with the papers' tasks."""
+"""Grids that papers searched, by name. Their values are those of the papers' tasks."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedloom.experiments.experiment import Experiment
+from fedloom.experiments.definition import Experiment
 from fedloom.hyperparameters import nearest
 from fedloom.tasks import TASKS
 
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """A published grid: some fields of what a task was tuned over."""
+    """A published grid: some of the fields that a task was tuned over."""
 
     about: str
     task: str | None  # None: the experiment's own
@@ -22,10 +22,10 @@ _STEP_SIZES = ("solver.lr", "lr")
 
 PRESETS = {
     "fedopt": Preset("FedOpt's step sizes of client and server, in half decades", "emnist-cr", _STEP_SIZES),
-    "fedopt-tau": Preset("the same, and the adaptivity tau", "emnist-cr", (*_STEP_SIZES, "tau")),
+    "fedopt-tau": Preset("FedOpt's step sizes and the adaptivity tau", "emnist-cr", (*_STEP_SIZES, "tau")),
     "fedopt-autoencoder": Preset("FedOpt's step sizes for the autoencoder", "emnist-ae", _STEP_SIZES),
     "fedopt-tags": Preset("FedOpt's step sizes for the tag regression", "stackoverflow-lr", _STEP_SIZES),
-    "paper": Preset("what the task's own paper tuned for the algorithm", None),
+    "paper": Preset("the grid that the task's own paper searched for the algorithm", None),
 }
 
 
@@ -41,18 +41,20 @@ def preset(name: str, base: Experiment) -> dict[str, Sequence[Any]]:
     if not found:
         task, algorithm = base.base_task().name, base.to_plain()["algorithm"]["name"]
         known = ", ".join(n for n, p in PRESETS.items() if p.task is not None)
-        raise ValueError(f"preset: no grid of {algorithm} is published for task {task!r}; others are {known}.")
+        raise ValueError(
+            f"preset: no grid for {algorithm} was published for task {task!r}; the other presets are {known}."
+        )
     return found
 
 
 def _place(field: str, base: Experiment) -> str:
-    """The field of an experiment; where the step size follows a schedule, its first value is meant."""
+    """The field of an experiment; for a step size that follows a schedule, its first value."""
     field = field if field.startswith("solver.") else f"algorithm.{field}"
     return field + ".value" if isinstance(_now(base, field), Mapping) else field
 
 
 def _now(base: Experiment, field: str) -> Any:
-    """The value of a field in plain data; None if there is no such field, or nothing in it."""
+    """The value of a field as plain data; None if there is no such field, or if it is None."""
     value: Any = base.to_plain()
     for key in field.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -60,9 +62,9 @@ def _now(base: Experiment, field: str) -> Any:
 
 
 def _own(base: Experiment) -> dict[str, Sequence[Any]]:
-    """What the task was tuned over, as far as it concerns the experiment's algorithm and solver.
+    """The grid that the task was tuned over, as far as it concerns the experiment's algorithm and solver.
 
-    "fedprox.mu" is FedProx's. A field without the name of an algorithm is meant for those that the paper ran.
+    "fedprox.mu" belongs to FedProx. A field without the name of an algorithm belongs to all that the paper ran.
     """
     task, name = base.base_task(), base.to_plain()["algorithm"]["name"]
     published = any(name in settings for settings in task.settings.values())

@@ -1,4 +1,4 @@
-"""How a study goes on, for a person at a terminal, for a log file, and for programs."""
+"""Progress reporters: for a person at a terminal, for a log file, and for programs."""
 
 import json
 import sys
@@ -10,21 +10,23 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
-from fedloom.experiments.experiment import Experiment
-from fedloom.experiments.result import BOOKS, Result, Row
+from fedloom.experiments.definition import Experiment
+from fedloom.experiments.result import NOT_METRICS, Result, Row
 
 EVERY = 10.0  # seconds between the plain lines of one run
-EARLY = 0.05  # the share of all rounds before which no time is estimated
+EARLY = 0.05  # the share of all rounds before which the time left is not estimated
 
 
-class Clock:
-    """How much of a study is done: its rounds, over all runs, which may go on side by side."""
+class Pace:
+    """How much of a study is done, in rounds of all runs, and how fast. Runs may be side by side."""
 
     def __init__(self, runs: Sequence[tuple[str, Experiment]]):
         self.start = time.monotonic()
         self.total = sum(e.rounds for _, e in runs)
         self.done: dict[tuple[str, int], int] = {}  # rounds of each run
-        self.first: dict[tuple[str, int], tuple[int, float]] = {}  # the round that this process began a run with, when
+        self.first: dict[
+            tuple[str, int], tuple[int, float]
+        ] = {}  # the first round of a run in this process, and its time
 
     def row(self, name: str, experiment: Experiment, row: Row) -> None:
         run = (name, experiment.seed)
@@ -32,10 +34,10 @@ class Clock:
         self.first.setdefault(run, (row["round"], time.monotonic()))
 
     def end(self, result: Result) -> None:
-        self.done[result.name, result.experiment.seed] = result.experiment.rounds  # also if it diverged before
+        self.done[result.name, result.experiment.seed] = result.experiment.rounds  # even if it diverged earlier
 
     def left(self) -> str:
-        """The time left, once so much is done that the first compilation does not spoil the estimate."""
+        """The time left, once enough is done for an estimate that compilation does not spoil."""
         left = self.total - sum(self.done.values())
         done = sum(self.done[run] - first for run, (first, _) in self.first.items())  # by this process
         if done < EARLY * (done + left):
@@ -43,7 +45,7 @@ class Clock:
         return duration((time.monotonic() - self.start) * left / done) + " left" if done else ""
 
     def speed(self, name: str, experiment: Experiment) -> float:
-        """Rounds a second of one run."""
+        """Rounds per second of one run."""
         run = (name, experiment.seed)
         first, since = self.first[run]
         spent = time.monotonic() - since
@@ -62,50 +64,50 @@ def megabytes(row: Row) -> str:
 
 
 def values(row: Row) -> str:
-    """The metrics of a row in words."""
+    """The metrics of a row as text."""
     if "diverged" in row:
         return "diverged: " + row["diverged"]
-    found = [f"{name} {v:.4g}" for name, v in row.items() if name not in BOOKS]
+    found = [f"{name} {v:.4g}" for name, v in row.items() if name not in NOT_METRICS]
     if "simulated seconds" in row:
         found.append(f"{row['simulated seconds']:.4g} simulated seconds")
     return ", ".join(found)
 
 
 def _plan(result: Result) -> str:
-    """How clients were laid out on the machine, if the run says."""
+    """The layout of clients on the machine, if it is known."""
     plan = result.about.get("machine", {}).get("plan")
     return f" ({plan})" if plan else ""
 
 
 def brief_values(row: Row) -> str:
-    """The training loss and the first other metric: what fits beside a bar."""
-    names = [n for n in row if n not in BOOKS]
+    """The training loss and one more metric, which fit beside a bar."""
+    names = [n for n in row if n not in NOT_METRICS]
     return " ".join(f"{n.split()[-1]} {row[n]:.3f}" for n in names[:2])
 
 
 class Lines:
-    """Plain lines: one when a run ends, and one now and then before."""
+    """Plain lines: one when a run ends, and one from time to time before that."""
 
     def __init__(self, file: TextIO | None = None):
         self.file = sys.stderr if file is None else file
         self.said = 0.0
 
     def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None:
-        self.clock, self.runs, self.ended = Clock(runs), len(runs), 0
+        self.pace, self.runs, self.ended = Pace(runs), len(runs), 0
         self.said = time.monotonic()
 
     def row(self, name: str, experiment: Experiment, row: Row) -> None:
-        self.clock.row(name, experiment, row)
+        self.pace.row(name, experiment, row)
         if "diverged" not in row and time.monotonic() - self.said >= EVERY:
             self._say(
                 f"{name}, seed {experiment.seed}: round {row['round']} of {experiment.rounds}, {values(row)}, "
-                f"{megabytes(row)}, {self.clock.speed(name, experiment):.1f} rounds/s"
-                + (f", {left}" if (left := self.clock.left()) else "")
+                f"{megabytes(row)}, {self.pace.speed(name, experiment):.1f} rounds/s"
+                + (f", {left}" if (left := self.pace.left()) else "")
             )
 
     def end(self, result: Result) -> None:
         self.ended += 1
-        self.clock.end(result)
+        self.pace.end(result)
         row = result.rows[-1]
         self._say(
             f"[{self.ended}/{self.runs}] {result.name}, seed {result.experiment.seed}: {row['round']} rounds, "
@@ -121,7 +123,7 @@ class Lines:
 
 
 class Live:
-    """Two bars that move: the study, and the run. A line stays for every method that is done."""
+    """Two progress bars, for the study and for the run, and a line for every method that is done."""
 
     def __init__(self, console: Console | None = None):
         self.console = console or Console(stderr=True)
@@ -135,7 +137,7 @@ class Live:
         )
 
     def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None:
-        self.clock = Clock(runs)
+        self.pace = Pace(runs)
         self.names = [name for name, _ in runs]
         self.results: list[Result] = []
         self.study: TaskID = self.bars.add_task("runs", total=len(runs), words="")
@@ -143,8 +145,8 @@ class Live:
         self.bars.start()
 
     def row(self, name: str, experiment: Experiment, row: Row) -> None:
-        self.clock.row(name, experiment, row)
-        speed = self.clock.speed(name, experiment)
+        self.pace.row(name, experiment, row)
+        speed = self.pace.speed(name, experiment)
         words = values(row)
         if "diverged" not in row:
             words = f"{brief_values(row)} " + (f"{speed:.0f} rounds/s" if speed else "compiling") + f" {megabytes(row)}"
@@ -155,11 +157,11 @@ class Live:
             completed=row["round"],
             words=words,
         )
-        self.bars.update(self.study, words=self.clock.left())
+        self.bars.update(self.study, words=self.pace.left())
 
     def end(self, result: Result) -> None:
         self.results.append(result)
-        self.clock.end(result)
+        self.pace.end(result)
         self.bars.update(self.study, completed=len(self.results))
         same = [r for r in self.results if r.name == result.name]
         if len(same) == self.names.count(result.name):
@@ -176,7 +178,7 @@ class Live:
 
 
 class Json:
-    """One JSON object in a line for every row, on standard output."""
+    """One line of JSON for every row, on standard output."""
 
     def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None:
         pass

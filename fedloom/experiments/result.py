@@ -1,4 +1,4 @@
-"""What a run left behind: its log, and what follows from it."""
+"""The result of a run: its log, and what follows from it."""
 
 import dataclasses
 import pathlib
@@ -9,15 +9,16 @@ import numpy as np
 
 from fedloom.engines.clock import FATES, Clock
 from fedloom.engines.records import Counters
-from fedloom.experiments.experiment import Experiment
+from fedloom.experiments.definition import Experiment
+from fedloom.problem import Vector
 
-# A row has "round", the metrics, and the totals since the start: the counters under these names.
+# A row of a log has "round", the metrics, and totals since the start: the counters under these names.
 COUNTERS = {name.replace("_", " "): name for name in Counters._fields if name != "rounds"}
 Row = dict[str, Any]
 
 
-def on_clock(clock: Clock | None) -> Row:
-    """What a row says of simulated time: totals since the start."""
+def clock_columns(clock: Clock | None) -> Row:
+    """The columns of simulated time: totals since the start."""
     if clock is None:
         return {}
     jobs = {"jobs": clock.jobs, "replies": clock.replies, **{f"jobs {fate}": getattr(clock, fate) for fate in FATES}}
@@ -31,20 +32,20 @@ def on_clock(clock: Clock | None) -> Row:
     }
 
 
-BOOKS = frozenset(("round", "residual", *COUNTERS, *on_clock(Clock())))  # what is no metric in a row
+NOT_METRICS = frozenset(("round", "residual", *COUNTERS, *clock_columns(Clock())))  # the other columns of a row
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Result:
-    """A run, finished or not. Results of one name are repetitions of an experiment with other seeds."""
+    """A run, finished or not. Results with the same name are repetitions of one experiment with different seeds."""
 
     name: str
     experiment: Experiment
-    rows: Sequence[Row]  # one for each evaluated round; a diverged run ends with a row that has only "diverged"
+    rows: Sequence[Row]  # one for each evaluated round; a run that diverged ends with a row that says why
     about: dict[str, Any]  # clients, parameters, metrics, versions, machine: see `about.py`
-    seconds: float = 0.0  # spent, compilation included
+    seconds: float = 0.0  # spent, including compilation
     directory: pathlib.Path | None = None
-    w: np.ndarray | None = None  # the last model, if the run was kept
+    w: np.ndarray | Vector | None = None  # the last model, unless the run diverged
 
     @property
     def diverged(self) -> str | None:
@@ -75,25 +76,25 @@ class Result:
         return np.array([row[name] for row in self.evaluated], float)
 
     def reaches(self, metric: str, target: float) -> Row | None:
-        """The first evaluated row in which the metric is at its target or beyond."""
+        """The first evaluated row in which the metric has reached its target."""
         sign = 1 if self.larger_is_better(metric) else -1
         return next((row for row in self.evaluated if sign * row[metric] >= sign * target), None)
 
 
 def bytes_of_a_client(result: Result, row: Row) -> float:
-    """Bytes down and up of a client that takes part in every exchange: what clients wait for, side by side."""
+    """Bytes down and up of a client that takes part in every exchange; clients transmit side by side."""
     trips = row["messages"] / 2
     return turns(result, row) * (row["bytes down"] + row["bytes up"]) / trips if trips else 0.0
 
 
 def models_sent(result: Result, row: Row) -> float:
-    """FedDyn's measure: rounds times the models that a client sends in one. A control variate counts as a model."""
+    """FedDyn's measure: rounds times the models that a client sends in each. A control variate counts as a model."""
     trips = row["messages"] / 2
     return turns(result, row) * row["bytes up"] / trips / result.about["model bytes"] if trips else 0.0
 
 
 def turns(result: Result, row: Row) -> float:
-    """Exchanges; where the server waits for nobody, how often a client that is always at work replies, on average."""
+    """Exchanges; in an asynchronous run, the replies of a client that is always at work, on average."""
     if result.experiment.engine != "events":
         return float(row["exchanges"])
     return float(row["messages"] / 2 / result.experiment.cohort.room(result.about["clients"]))

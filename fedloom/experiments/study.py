@@ -1,4 +1,4 @@
-"""A study: several experiments, each with several seeds, in one directory; stopped at any moment, it can be resumed."""
+"""A study: several experiments, each with several seeds, in one directory. It can be stopped and resumed."""
 
 import dataclasses
 import hashlib
@@ -7,20 +7,22 @@ import os
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fedloom.experiments.about import about as about_task
-from fedloom.experiments.experiment import Experiment, from_toml
+from fedloom.experiments.definition import Checked, Experiment, method_name
 from fedloom.experiments.files import write_whole
 from fedloom.experiments.result import Result, Row
-from fedloom.experiments.run import CONFIG, default_name, new_directory, plan, read, read_config, resume, run
+from fedloom.experiments.run_directory import CONFIG, create_run, new_directory, read, read_config, read_json
+from fedloom.experiments.runs import finish
+from fedloom.experiments.settings import from_toml
 from fedloom.hyperparameters import nearest
 
 STUDY = "study.json"
 
 
 class Progress(Protocol):
-    """What wants to know how a study goes on."""
+    """A progress reporter of a study."""
 
     def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None: ...
     def row(self, name: str, experiment: Experiment, row: Row) -> None: ...
@@ -29,7 +31,7 @@ class Progress(Protocol):
 
 
 class Sink(Protocol):
-    """Where the rows of one run go besides its log."""
+    """A destination for the rows of one run, besides its log."""
 
     def row(self, row: Row) -> None: ...
     def close(self) -> None: ...
@@ -40,16 +42,25 @@ OpenSink = Callable[[str, Experiment, pathlib.Path | None], Sink]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Study:
-    """The results of several experiments, and what they are compared by."""
+    """The results of several experiments, and the target that they are compared by."""
 
     title: str
     results: Sequence[Result]
     target: tuple[str, float] | None = None  # a metric and the value to reach
-    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what made it, and what it wants to know later
+    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # its kind, and what that kind needs later
     directory: pathlib.Path | None = None
 
 
 Runs = Sequence[tuple[str, Experiment]]
+
+
+class PlacedRun(NamedTuple):
+    """A run of a study, with its directory, which exists; None keeps the run in memory."""
+
+    name: str
+    experiment: Experiment
+    directory: pathlib.Path | None
+    checked: Checked | None = None  # if that was done just now
 
 
 def run_all(
@@ -62,30 +73,45 @@ def run_all(
     progress: Progress | None = None,
     sinks: Sequence[OpenSink] = (),
 ) -> Study:
-    """Run experiments one after the other. A name may have several, which differ in the seed.
+    """Run experiments one after the other. Those with the same name differ in the seed.
 
-    One that diverges is a result like the others. All are checked before the first is run.
+    All are checked before the first is run. A run that diverges is a result like any other.
     """
-    _places(runs)  # names must differ
+    _places(runs)  # raises for two runs with the same name and seed
     known = {
-        metric for _, experiment in runs for metric in about_task(experiment.check(), experiment.own_models)["metrics"]
+        metric
+        for _, experiment in runs
+        for metric in about_task(experiment.check().loaded, experiment.own_models)["metrics"]
     }
     if target is not None and target[0] not in known:
         raise ValueError(f"target: there is no metric {target[0]!r}.{nearest(target[0], known)}")
-    if directory is None:
-        results = _run_each([(name, e, None) for name, e in runs], progress, sinks)
-        return Study(title, results, target, about or {})
-    path = pathlib.Path(directory)
-    plan_study(runs, path, title=title, target=target, about=about or {})
-    return resume_study(path, dict(zip(_places(runs), (e for _, e in runs), strict=True)), progress, sinks)
+    path = None if directory is None else pathlib.Path(directory)
+    placed = create_study(runs, path, title=title, target=target, about=about or {})
+    return Study(title, _run_each(placed, progress, sinks), target, about or {}, path)
 
 
-def plan_study(
-    runs: Runs, path: pathlib.Path, *, title: str, target: tuple[str, float] | None, about: Mapping[str, Any]
-) -> list[pathlib.Path]:
-    """Make the directory of a study, and in it the directory of each run; these are returned."""
+def run_alone(
+    experiment: Experiment,
+    directory: str | os.PathLike[str],
+    progress: Progress | None = None,
+    sinks: Sequence[OpenSink] = (),
+) -> Study:
+    """Run a single experiment in a new directory, as a study of its own."""
+    checked = experiment.check()
+    create_run(experiment, directory)
+    return _alone(experiment, pathlib.Path(directory), progress, sinks, checked)
+
+
+def create_study(
+    runs: Runs, path: pathlib.Path | None, *, title: str, target: tuple[str, float] | None, about: Mapping[str, Any]
+) -> list[PlacedRun]:
+    """Make the directory of a study, and in it that of each run; nothing if there is no path."""
+    if path is None:
+        return [PlacedRun(name, experiment, None) for name, experiment in runs]
     if (path / STUDY).exists():
-        raise ValueError(f"{path} has a study already: `fedloom resume {path}` goes on; or take a new directory.")
+        raise ValueError(
+            f"{path} already has a study; run `fedloom resume {path}` to continue, or choose another directory."
+        )
     places = _places(runs)
     named = [
         {"name": name, "run": place, "config": experiment.to_toml()}
@@ -94,14 +120,14 @@ def plan_study(
     plain = {"title": title, "target": target, "about": dict(about), "runs": named}
     new_directory(path)
     write_whole(path / STUDY, json.dumps(plain, indent=1).encode())  # from here on it can be resumed
-    return [planned(path / place, experiment) for place, (_, experiment) in zip(places, runs, strict=True)]
+    return [place_run(name, experiment, path / place) for place, (name, experiment) in zip(places, runs, strict=True)]
 
 
-def planned(place: pathlib.Path, experiment: Experiment) -> pathlib.Path:
-    """The directory of a run, made if it is not there."""
-    if not (place / CONFIG).exists():
-        plan(experiment, place)
-    return place
+def place_run(name: str, experiment: Experiment, directory: pathlib.Path) -> PlacedRun:
+    """A run with its directory, which is made if it does not exist."""
+    if not (directory / CONFIG).exists():
+        create_run(experiment, directory)
+    return PlacedRun(name, experiment, directory)
 
 
 def resume_study(
@@ -110,37 +136,50 @@ def resume_study(
     progress: Progress | None = None,
     sinks: Sequence[OpenSink] = (),
 ) -> Study:
-    """Run what is left of a study. Experiments by directory are needed only for tasks that have no name."""
+    """Run what is left of a study.
+
+    Args:
+        directory: that of the study.
+        experiments: by the directories of their runs; needed only for tasks that are neither registered nor in a file.
+        progress: a progress reporter.
+        sinks: destinations for the rows, besides the logs.
+    """
     path = pathlib.Path(directory)
     plain = _read_plain(path)
     given = experiments or {}
     runs = [(r["name"], given.get(r["run"]) or _config(path, r), path / r["run"]) for r in plain["runs"]]
-    for _, experiment, place in runs:
-        planned(place, experiment)
-    return _study(path, plain, _run_each(runs, progress, sinks))
+    return _study(path, plain, _run_each([place_run(*run) for run in runs], progress, sinks))
 
 
 def resume_alone(
     directory: str | os.PathLike[str], progress: Progress | None = None, sinks: Sequence[OpenSink] = ()
 ) -> Study:
-    """Go on with a single run, as a study of its own."""
+    """Continue a single run, as a study of its own."""
     path = pathlib.Path(directory)
-    experiment = read_config(path)
-    name = default_name(experiment)
-    results = _run_each([(name, experiment, path)], progress, sinks)
-    task = experiment.base_task()
+    return _alone(read_config(path), path, progress, sinks)
+
+
+def _alone(
+    experiment: Experiment,
+    path: pathlib.Path,
+    progress: Progress | None,
+    sinks: Sequence[OpenSink],
+    checked: Checked | None = None,
+) -> Study:
+    name, task = method_name(experiment.algorithm), experiment.base_task()
+    results = _run_each([PlacedRun(name, experiment, path, checked)], progress, sinks)
     return Study(f"{task.name}: {name}", results, task.target, {}, path)
 
 
 def read_study(directory: str | os.PathLike[str]) -> Study:
-    """A study as its directory has it, finished or not."""
+    """A study, finished or not, from its directory."""
     path = pathlib.Path(directory)
     plain = _read_plain(path)
     return _study(path, plain, [_read(path, r) for r in plain["runs"]])
 
 
 def _config(path: pathlib.Path, run: Mapping[str, str]) -> Experiment:
-    """A run's own file, or what the study has planned."""
+    """The experiment of a run: from its own file, or from the study's if the run has no directory yet."""
     place = path / run["run"]
     return read_config(place) if (place / CONFIG).exists() else from_toml(run["config"], str(path / STUDY))
 
@@ -180,7 +219,7 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
 
 
 def _told_apart(results: Sequence[Result]) -> list[Result]:
-    """Results of one name must be seeds of one experiment; where they are not, the directory goes into the name."""
+    """Results with the same name must be seeds of one experiment; otherwise the directory becomes part of the name."""
     kinds: dict[tuple[str, str], dict[str, set[int]]] = {}
     mixed = set()
     for r in results:
@@ -205,40 +244,28 @@ def _read_plain(path: pathlib.Path) -> dict[str, Any]:
         raise ValueError(f"There is no directory {path}.")
     if not (path / STUDY).is_file():
         raise ValueError(f"{path} is not the directory of a study: it has no {STUDY}.")
-    try:
-        return json.loads((path / STUDY).read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path / STUDY} is damaged: {error}.") from error
+    return read_json(path / STUDY)
 
 
-def _run_each(
-    runs: Sequence[tuple[str, Experiment, pathlib.Path | None]], progress: Progress | None, sinks: Sequence[OpenSink]
-) -> list[Result]:
+def _run_each(runs: Sequence[PlacedRun], progress: Progress | None, sinks: Sequence[OpenSink]) -> list[Result]:
     if progress is None:
-        return [run_one(name, e, place, None, sinks) for name, e, place in runs]
-    progress.begin([(name, e) for name, e, _ in runs])
+        return [run_one(run, None, sinks) for run in runs]
+    progress.begin([(run.name, run.experiment) for run in runs])
     try:
-        return [run_one(name, e, place, progress, sinks) for name, e, place in runs]
+        return [run_one(run, progress, sinks) for run in runs]
     finally:
         progress.close()
 
 
-def run_one(
-    name: str,
-    experiment: Experiment,
-    directory: pathlib.Path | None,
-    progress: Progress | None,
-    sinks: Sequence[OpenSink],
-) -> Result:
+def run_one(run: PlacedRun, progress: Progress | None = None, sinks: Sequence[OpenSink] = ()) -> Result:
+    """Run what is left of one run of a study."""
+    name, experiment, directory, checked = run
     opened = [open_sink(name, experiment, directory) for open_sink in sinks]
     watch: list[Callable[[Row], None]] = [sink.row for sink in opened]
     if progress is not None:
         watch.append(lambda row: progress.row(name, experiment, row))
     try:
-        if directory is None:
-            result = run(experiment, name=name, watch=watch)
-        else:
-            result = resume(directory, experiment=experiment, name=name, watch=watch)
+        result = finish(experiment, directory, name=name, watch=watch, checked=checked)
     finally:
         for sink in opened:
             sink.close()
@@ -248,19 +275,19 @@ def run_one(
 
 
 def _places(runs: Runs) -> list[str]:
-    """A directory for each run: its name, and below it the seed."""
+    """The directory of each run inside the study: its name, and below it the seed."""
     if len({(name, e.seed) for name, e in runs}) < len(runs):
         names = [(name, e.seed) for name, e in runs]
         name, seed = next(n for n in names if names.count(n) > 1)
-        raise ValueError(f"Two experiments have the name {name!r} and the seed {seed}; give them names of their own.")
+        raise ValueError(f"Two experiments have the name {name!r} and the seed {seed}; give them different names.")
     words = {name: _word(name) for name, _ in runs}
-    if len(set(words.values())) < len(words):  # names that look alike as directories
+    if len(set(words.values())) < len(words):  # distinct names that would share a directory
         words = {name: f"{word}-{_short_hash(name)}" for name, word in words.items()}
     return [f"{words[name]}/seed-{e.seed}" for name, e in runs]
 
 
 def _word(name: str) -> str:
-    """A name as that of a directory: nothing that leads elsewhere, and not too long."""
+    """The name of a directory: without anything that leads elsewhere, and not too long."""
     word = re.sub(r"[^\w.=,+-]+", "-", name).strip("-.") or "run"
     return word if len(word.encode()) <= 100 else f"{word[:30]}-{_short_hash(name)}"
 

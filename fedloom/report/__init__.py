@@ -1,4 +1,4 @@
-"""Reports: the to-target table, curves, heat maps, and one page that has them all and opens offline."""
+"""Reports: the to-target table, curves, heat maps, and one page with all of them that opens offline."""
 
 import os
 import pathlib
@@ -11,13 +11,13 @@ from fedloom.experiments.files import write_whole
 from fedloom.experiments.study import Study
 from fedloom.report import figures, page, tables
 from fedloom.report.clock import clock_text as clock_text
-from fedloom.report.extras import afterwards, extra_pictures, extras
+from fedloom.report.extras import extra_pictures, first_sections, last_sections
 from fedloom.report.figures import curves as curves
 from fedloom.report.figures import heat_map as heat_map
 from fedloom.report.figures import heat_map_plotly as heat_map_plotly
 from fedloom.report.figures import split_picture as split_picture
 from fedloom.report.picture import split_text as split_text
-from fedloom.report.series import by_task, metrics, on_clock, slug
+from fedloom.report.series import by_task, has_clock, metrics, slug
 from fedloom.report.tables import csv as csv
 from fedloom.report.tables import latex as latex
 from fedloom.report.tables import plain as plain
@@ -31,15 +31,14 @@ REPORT = "report.html"
 def write(study: Study, directory: str | os.PathLike[str], extra: Iterable[page.Extra] = ()) -> pathlib.Path:
     """Write the page, the table as CSV and LaTeX, and the figures as PNG and SVG. Return the path of the page.
 
-    A report that is there already is replaced; files that no report of FedLoom stands beside are not.
+    An earlier report in the directory is replaced; files that do not belong to a report are never overwritten.
     """
     path = pathlib.Path(directory)
     if not study.results:
         raise ValueError("The study has no results to report.")
     files: dict[str, Callable[[], bytes]] = {
-        REPORT: lambda: page.page(
-            study, [*extras(study), *extra], afterwards(study)
-        ).encode(),  # first: it marks the others as FedLoom's own
+        # The page is written first: it marks the other files as FedLoom's.
+        REPORT: lambda: page.page(study, [*first_sections(study), *extra], last_sections(study)).encode(),
         "table.csv": lambda: tables.csv(study).encode(),
         "table.tex": lambda: tables.latex(study).encode(),
     }
@@ -53,7 +52,7 @@ def write(study: Study, directory: str | os.PathLike[str], extra: Iterable[page.
 
 
 def _pictures(study: Study) -> dict[str, Callable[[], Figure]]:
-    """What is drawn for each task: the target's metric, the training loss, and the split, by the names of the files."""
+    """The figures of each task by file name: the target's metric, the training loss, and the split."""
     tasks = by_task(study)
     found: dict[str, Callable[[], Figure]] = {}
     for task, results in tasks.items():
@@ -62,7 +61,7 @@ def _pictures(study: Study) -> dict[str, Callable[[], Figure]]:
         for metric in dict.fromkeys((tables.target(study, task).metric, "train loss")):
             if metric in known:
                 found[f"curves-{which}{slug(metric)}"] = partial(curves, study, metric, task=task)
-                if on_clock(results):
+                if has_clock(results):
                     found[f"clock-{which}{slug(metric)}"] = partial(curves, study, metric, "clock", task)
         about = next((r.about for r in results if "sizes" in r.about), None)
         if about is not None:
@@ -79,4 +78,6 @@ def _refuse_to_overwrite(path: pathlib.Path, files: Iterable[str]) -> None:
         return
     for name in files:
         if (path / name).exists():
-            raise ValueError(f"{path / name} was not written by FedLoom and is kept; move it, or take a new directory.")
+            raise ValueError(
+                f"{path / name} was not written by FedLoom and is kept; move it, or choose another directory."
+            )

@@ -1,4 +1,4 @@
-"""What a simulated system did with the time of each method: a table and a histogram of staleness."""
+"""How each method used simulated time: a table, and a histogram of staleness."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -6,27 +6,30 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.columns import columns
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
-from fedloom.report.series import COLOURS, by_name, by_task, on_clock
+from fedloom.experiments.text import columns
+from fedloom.report.series import COLOURS, by_name, by_task, has_clock
 from fedloom.report.tables import number, target
 
-HEADS = ("method", "seconds to target", "seconds", "replies", "idle", "wasted", "lost jobs", "copies", "stale", "most")
+HEADS = (
+    *("method", "seconds to target", "seconds", "replies", "idle"),
+    *("wasted", "lost jobs", "duplicates", "staleness", "max"),
+)
 FOOTNOTE = (
-    "seconds: simulated, until the target and in all.  replies: that the server counted.",
-    "idle: share of the time in which places of clients at work were empty.  wasted: seconds of computing that did",
-    "not count; lost jobs: those without a counted reply.  copies: replies that came twice; they count once.",
-    "stale: server updates between a client's start and its reply, on average and at most.",
+    "seconds: simulated, until the target and in total.  replies: those that the server counted.",
+    "idle: share of the time for which clients that could have been at work were not.  wasted: seconds of computing",
+    "that did not count.  lost jobs: those without a counted reply.  duplicates: second copies, which are ignored.",
+    "staleness: server updates between a client's start and its reply, mean and maximum.",
 )
 
 
 def clock_rows(study: Study, task: str) -> list[tuple[str, ...]]:
-    """A line for each method that has simulated time; means over seeds."""
+    """A row for each method with simulated time; means over seeds."""
     goal = target(study, task)
     lines: list[tuple[str, ...]] = []
     for name, seeds in by_name(by_task(study)[task]).items():
-        timed = [r for r in seeds if on_clock([r]) and len(r.evaluated) > 1]
+        timed = [r for r in seeds if has_clock([r]) and len(r.evaluated) > 1]
         if not timed:
             continue
         ends = [r.evaluated[-1] for r in timed]
@@ -57,13 +60,13 @@ def _mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:
 
 
 def _seat_seconds(result: Result, row: Mapping[str, Any]) -> float:
-    """Simulated seconds times the clients that may be at work at once."""
+    """Simulated seconds times the number of clients that can be at work at once."""
     seats = result.experiment.cohort.room(result.about["clients"])
     return max(row["simulated seconds"] * seats, 1e-300)
 
 
 def staleness(results: Sequence[Result]) -> np.ndarray:
-    """Counted replies by staleness, of all seeds."""
+    """The number of counted replies by staleness, over all seeds."""
     counts = [r.evaluated[-1]["staleness"] for r in results]
     total = np.zeros(max(len(c) for c in counts))
     for c in counts:
@@ -97,7 +100,7 @@ def clock_page(study: Study) -> str:
 def histogram(study: Study, looks: Mapping[str, tuple[str, str]]) -> dict[str, Any] | None:
     """Staleness as plain data for Plotly; None if every reply was fresh."""
     traces = []
-    for name, seeds in by_name(r for r in study.results if on_clock([r]) and len(r.evaluated) > 1).items():
+    for name, seeds in by_name(r for r in study.results if has_clock([r]) and len(r.evaluated) > 1).items():
         counts = staleness(seeds)
         if len(counts) > 1:
             share = counts / counts.sum()

@@ -1,4 +1,4 @@
-"""What a study's own kind adds to its report: a sweep its table and heat map, a reproduction its verdicts."""
+"""What the kind of a study adds to its report: a table and a heat map for a sweep, verdicts for a reproduction."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,14 +9,14 @@ from matplotlib.figure import Figure
 
 from fedloom import reproductions
 from fedloom.experiments.study import Study
-from fedloom.experiments.sweep import heat_map, larger, ranking, selection, sweep_table
+from fedloom.experiments.sweeps import heat_map, larger, ranking, selection, sweep_table
 from fedloom.report import figures
 from fedloom.report.clock import clock_page, histogram
 from fedloom.report.page import Extra
 
 
-def extras(study: Study) -> list[Extra]:
-    """Sections for the page."""
+def first_sections(study: Study) -> list[Extra]:
+    """The first sections of the page."""
     kind = study.about.get("kind")
     if kind == "sweep":
         best = ranking(study)[0]
@@ -25,24 +25,24 @@ def extras(study: Study) -> list[Extra]:
         map_ = _map(study)
         return [("The sweep", found + table, None if map_ is None else figures.heat_map_plotly(**map_))]
     if kind == "reproduction":
-        return [("Beside the paper", f"<pre>{escape(reproductions.text(study))}</pre>", None)]
+        return [("Compared with the paper", f"<pre>{escape(reproductions.text(study))}</pre>", None)]
     return []
 
 
-def afterwards(study: Study) -> list[Extra]:
-    """Sections that come last: what a simulated system did with the time."""
+def last_sections(study: Study) -> list[Extra]:
+    """The last sections of the page: simulated time."""
     found = clock_page(study)
-    return [("On the clock", found, histogram(study, figures.styles(study)))] if found else []
+    return [("Simulated time", found, histogram(study, figures.styles(study)))] if found else []
 
 
 def extra_pictures(study: Study) -> dict[str, Callable[[], Figure]]:
-    """Figures for files."""
+    """The figures for files."""
     map_ = _map(study) if study.about.get("kind") == "sweep" else None
     return {} if map_ is None else {"heat-map": partial(figures.heat_map, **map_)}
 
 
 def _map(study: Study) -> dict[str, Any] | None:
-    """The heat map of a grid over two fields with numbers; like FedOpt's figure 2 over the step sizes if it can."""
+    """The heat map of a grid over two numeric fields: the step sizes, as in FedOpt's figure 2, if it has them."""
     if study.about["random"] is not None:
         return None
     fields = [

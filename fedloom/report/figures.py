@@ -1,4 +1,4 @@
-"""Figures for papers and notebooks: curves, heat maps and the picture of a split. None needs or touches pyplot."""
+"""Figures for papers and notebooks: curves, heat maps and the picture of a split. They do not use pyplot."""
 
 import io
 import math
@@ -30,7 +30,7 @@ from fedloom.report.series import (
 )
 
 DASHED = {"solid": "-", "dash": "--", "dot": ":"}
-ANNOTATED = 100  # cells, above which a heat map has no numbers in them
+ANNOTATED = 100  # a heat map with more cells has no numbers in them
 
 
 class Picture(Figure):
@@ -50,7 +50,7 @@ def content(figure: Figure, kind: str) -> bytes:
 
 
 def styles(study: Study) -> dict[str, tuple[str, str]]:
-    """Colour and dash of each method, the same in every picture of the study. The best differ, if there are many."""
+    """Colour and dash of each method, the same in every figure of a study. Of many methods, the best are distinct."""
     names = list(by_name(study.results))
     if len(names) > MOST:
         names = list(dict.fromkeys(row.name for row in tables.rows(study)))
@@ -60,11 +60,11 @@ def styles(study: Study) -> dict[str, tuple[str, str]]:
 def curves(
     study: Study, metric: str | None = None, x: str = "rounds", task: str | None = None, bandwidth: float = BANDWIDTH
 ) -> Figure:
-    """A metric of every method: the mean over seeds as a line, least to largest as a band, a cross where one diverged.
+    """A metric of every method: the mean over seeds as a line, their range as a band, a cross where one diverged.
 
     Args:
         study: the results.
-        metric: what is drawn; the target's metric if not given.
+        metric: the metric to draw; the target's if not given.
         x: "rounds", "exchanges", "models", "bytes", "time", or "clock" if all have simulated time.
         task: one of the study's tasks; the first if not given.
         bandwidth: MB/s of each client, for x = "time".
@@ -78,7 +78,7 @@ def curves(
     if x not in AXES:
         raise ValueError(f"x: there is no axis {x!r}.{nearest(x, AXES)}")
     if x not in axes_of(tasks[task]):
-        raise ValueError("x: some of these runs have no simulated time; give them a system, or draw against rounds.")
+        raise ValueError("x: some of these runs have no simulated time; give them a system, or use x = 'rounds'.")
     if not bandwidth > 0:
         raise ValueError(f"bandwidth must be a positive number of MB/s, got {bandwidth!r}.")
     known = metrics(tasks[task])
@@ -115,7 +115,7 @@ def curves(
             xycoords=("axes fraction", "data"), textcoords="offset points",
         )  # fmt: skip
         limits.append(goal.value)
-    if limits:  # neither an explosion nor the start may hide the differences
+    if limits:  # neither divergence nor the start may hide the differences
         room = 0.05 * (max(limits) - min(limits)) or 1.0
         axes.set_ylim(min(limits) - room, max(limits) + room)
     for at_x, at_y, colour in crosses:  # at the edge, if it lies beyond
@@ -135,12 +135,12 @@ def curves(
 
 
 def _words(words: str) -> str:
-    """Matplotlib reads mathematics between dollars, and leaves labels that begin with a low line out of legends."""
+    """Escape what Matplotlib treats specially: dollar signs, and labels that start with an underscore."""
     return words.replace("$", r"\$") if not words.startswith("_") else " " + words.replace("$", r"\$")
 
 
 def _grid(xs: Sequence[float], ys: Sequence[float], values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Both axes in increasing order; values[i, j] belongs to ys[i] and xs[j]."""
+    """Both axes in increasing order; values[i, j] is for ys[i] and xs[j]."""
     x, y, z = np.asarray(xs, float), np.asarray(ys, float), np.asarray(values, float)
     if z.shape != (len(y), len(x)):
         raise ValueError(f"values must have a row for each of ys and a column for each of xs, {(len(y), len(x))}; "
@@ -150,14 +150,14 @@ def _grid(xs: Sequence[float], ys: Sequence[float], values: Any) -> tuple[np.nda
 
 
 def _ticks(values: np.ndarray, label: str) -> tuple[list[str], str]:
-    """Learning rates are powers of ten: their logarithms are what is read."""
+    """The text of the ticks and the label: logarithms, if the values span a decade, as learning rates do."""
     if np.all(values > 0) and len(values) > 1 and values.max() / values.min() >= 10:
         return [f"{v:.2g}" for v in np.log10(values) + 0.0], f"log10 {label}"
     return [f"{v:g}" for v in values], label
 
 
 def _wide(z: np.ndarray) -> bool:
-    """Losses of bad points are so large that only their logarithms leave colours for the others."""
+    """Whether the values span a decade: then the colours show their logarithms."""
     found = z[np.isfinite(z)]
     return bool(len(found) and found.min() > 0 and found.max() / found.min() >= 10)
 
@@ -179,7 +179,7 @@ def heat_map(
     *,
     larger_is_better: bool = True,
 ) -> Figure:
-    """A metric over two hyperparameters, as FedOpt's figure 2: one row for each y; nan is a run that diverged.
+    """A metric over two hyperparameters, as in FedOpt's figure 2: one row for each y; nan means that a run diverged.
 
     The best cell has a frame, and those that diverged are hatched.
     """
@@ -218,7 +218,7 @@ def heat_map_plotly(
     *,
     larger_is_better: bool = True,
 ) -> dict[str, Any]:
-    """The same heat map as plain data for Plotly, for a report's page."""
+    """The same heat map as data for Plotly, for a report's page."""
     x, y, z = _grid(xs, ys, values)
     x_ticks, x_words = _ticks(x, x_label)
     y_ticks, y_words = _ticks(y, y_label)
@@ -269,14 +269,14 @@ def heat_map_plotly(
 
 
 def _safe(words: str) -> str:
-    """Plotly reads some HTML in its labels."""
+    """Escape the HTML that Plotly would interpret in labels."""
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def split_picture(about: Mapping[str, Any]) -> Figure:
-    """How the data are divided: examples of each client, and below them its labels, from a result's `about`."""
+    """How the data are split, from a result's `about`: the examples of each client, and below them its labels."""
     if "sizes" not in about:
-        raise ValueError("The task has no examples to draw the split of.")
+        raise ValueError("The task has no examples, so there is no split to draw.")
     sizes, labels = np.asarray(about["sizes"]), about.get("labels")
     figure = Picture(figsize=(7.2, 2.2 if labels is None else 4.2), layout="constrained")
     ratios = (1.0,) if labels is None else (1.0, 2.4)

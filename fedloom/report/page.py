@@ -1,7 +1,6 @@
-"""The report's page: one HTML file that opens offline, with its data, its style and Plotly's program inside.
+"""The report's page: one HTML file that opens offline, including its data, its style and Plotly's program.
 
-Everything that users wrote is escaped; the page's own rule for the browser (Content-Security-Policy) forbids all
-requests.
+Everything that users wrote is escaped, and the page's Content-Security-Policy forbids all requests.
 """
 
 import json
@@ -11,35 +10,23 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-import numpy as np
 from plotly.offline import get_plotlyjs
 
-import fedloom
-from fedloom.experiments.experiment import Experiment
+from fedloom.experiments.definition import Experiment
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
 from fedloom.hyperparameters import brief
 from fedloom.report import tables
 from fedloom.report.figures import styles
-from fedloom.report.series import (
-    AXIS_LABELS,
-    BANDWIDTH,
-    EARLY,
-    MOST,
-    Series,
-    axes_of,
-    by_name,
-    by_task,
-    metrics,
-    series,
-)
+from fedloom.report.page_data import LABELS, about_task, task_data, to_json
+from fedloom.report.series import AXIS_LABELS, BANDWIDTH, EARLY, MOST, axes_of, by_name, by_task, metrics
+from fedloom.version import __version__
 
 GENERATOR = '<meta name="generator" content="FedLoom'
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "form-action 'none'; base-uri 'none'"
 )
-LABELS = 60  # most frequent labels in the picture of a split
 AXIS_NAMES = {"time": "time at a bandwidth", "clock": "simulated time"}
 
 # A heading, a fragment of HTML, and a figure as plain data for Plotly or None.
@@ -47,7 +34,7 @@ Extra = tuple[str, str, Mapping[str, Any] | None]
 
 
 def page(study: Study, extra: Iterable[Extra] = (), after: Iterable[Extra] = ()) -> str:
-    """The page of a study. Fragments before and after its tasks are put in as they are: escape what users wrote."""
+    """The page of a study. Fragments before and after its tasks are inserted as they are: escape what users wrote."""
     before = list(extra)
     extra = [*before, *after]
     tasks = by_task(study)
@@ -55,7 +42,7 @@ def page(study: Study, extra: Iterable[Extra] = (), after: Iterable[Extra] = ())
     found = tables.rows(study)
     of = {task: [row for row in found if row.task == task] for task in tasks}
     data = {
-        "tasks": [_task_data(study, task, results, of[task], looks) for task, results in tasks.items()],
+        "tasks": [task_data(study, task, results, of[task], looks) for task, results in tasks.items()],
         "labels": {axis: words.replace("{bandwidth:g}", "{bandwidth}") for axis, words in AXIS_LABELS.items()},
         "most": MOST,
         "early": EARLY,
@@ -75,7 +62,7 @@ def page(study: Study, extra: Iterable[Extra] = (), after: Iterable[Extra] = ())
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
-{GENERATOR} {fedloom.__version__}">
+{GENERATOR} {__version__}">
 <title>{title}</title>
 <style>
 {style}</style>
@@ -87,11 +74,11 @@ def page(study: Study, extra: Iterable[Extra] = (), after: Iterable[Extra] = ())
 {"".join(sections)}
 {"".join(added[len(before) :])}
 <section><h2>Configurations</h2>
-<p class="quiet">A file with one of these is run again by <code>fedloom run FILE</code>.</p>
+<p class="quiet">Save one of these to a file to run it again: <code>fedloom run FILE</code>.</p>
 {"".join(_configurations(tasks))}</section>
 <section><h2>Machine and versions</h2>{"".join(_machines(study.results))}</section>
 </main>
-<footer>Written by FedLoom {fedloom.__version__}. This file is complete: it loads nothing.</footer>
+<footer>Written by FedLoom {__version__}. This file is self-contained and loads nothing.</footer>
 <script type="application/json" id="data">{to_json(data)}</script>
 <script>{get_plotlyjs()}</script>
 <script>
@@ -99,57 +86,6 @@ def page(study: Study, extra: Iterable[Extra] = (), after: Iterable[Extra] = ())
 </body>
 </html>
 """
-
-
-def to_json(data: Any) -> str:
-    """JSON for a script element: what is not a number is null, and nothing can close the element."""
-    return json.dumps(_numbers(data), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _numbers(data: Any) -> Any:
-    if isinstance(data, Mapping):
-        return {str(key): _numbers(value) for key, value in data.items()}
-    if isinstance(data, np.ndarray):
-        return _numbers(data.tolist())
-    if isinstance(data, list | tuple):
-        return [_numbers(value) for value in data]
-    if isinstance(data, float | np.floating):
-        return float(data) if math.isfinite(data) else None
-    return int(data) if isinstance(data, np.integer) else data
-
-
-def _task_data(
-    study: Study, task: str, results: Sequence[Result], rows: Sequence[tables.Row], looks: Mapping[str, tuple[str, str]]
-) -> dict[str, Any]:
-    goal = tables.target(study, task)
-    seeds = by_name(results)
-    drawn = [series(row.name, seeds[row.name]) for row in rows]  # the best first
-    about = _about(results)
-    return {
-        "task": task,
-        "target": {"metric": goal.metric, "value": goal.value},
-        "styles": {row.name: looks[row.name] for row in rows},
-        "series": [_series_data(one) for one in drawn if one.seeds],
-        "split": _split_data(about) if "sizes" in about else None,
-    }
-
-
-def _series_data(one: Series) -> dict[str, Any]:
-    bands = {m: {"mean": band.mean, "low": band.low, "high": band.high} for m, band in one.metrics.items()}
-    return {"name": one.name, "seeds": one.seeds, "axes": one.axes, "metrics": bands, "diverged": one.diverged}
-
-
-def _split_data(about: Mapping[str, Any]) -> dict[str, Any]:
-    if "labels" not in about:
-        return {"sizes": about["sizes"], "labels": None, "names": None}
-    counts = np.asarray(about["labels"]).T
-    kept = np.sort(np.argsort(-counts.sum(1), kind="stable")[:LABELS])
-    return {"sizes": about["sizes"], "labels": counts[kept], "names": kept}
-
-
-def _about(results: Sequence[Result]) -> Mapping[str, Any]:
-    """What the first result that was begun says of the task."""
-    return next((r.about for r in results if "clients" in r.about), {})
 
 
 def _noun(study: Study) -> str:
@@ -173,10 +109,10 @@ def _section(
     study: Study,
     task: str,
     results: Sequence[Result],
-    rows: Sequence[tables.Row],
+    rows: Sequence[tables.Outcome],
     looks: Mapping[str, tuple[str, str]],
 ) -> str:
-    goal, about = tables.target(study, task), _about(results)
+    goal, about = tables.target(study, task), about_task(results)
     parts = [
         f'<section id="task-{i}"><h2>{escape(task)}</h2><p class="quiet">{escape(str(about.get("words", "")))}</p>'
     ]
@@ -188,11 +124,11 @@ def _section(
         _controls(list(metrics(results)), goal.metric, list(axes_of(results))) + '<div class="plot curves"></div>'
     )
     parts.append(
-        '<p class="quiet">Lines: mean over seeds; bands: least to largest of the seeds; a cross: a run diverged after '
-        "it. Click a name to hide it, double-click to see it alone. "
-        "The vertical scale leaves out the first fifth of the rounds; double-click the plot to see everything."
+        '<p class="quiet">Lines: mean over seeds. Bands: smallest to largest of the seeds. Crosses: where a '
+        "run diverged. Click a name to hide it, double-click to see it alone. "
+        "The vertical scale ignores the first fifth of the rounds; double-click the plot to see everything."
         + (
-            f" Of {len(rows)} {_noun(study)}s the first {MOST} of the table are shown at first.</p>"
+            f" Of {len(rows)} {_noun(study)}s, only the first {MOST} of the table are shown at first.</p>"
             if len(rows) > MOST
             else "</p>"
         )
@@ -207,9 +143,9 @@ def _section(
 
 
 def _cards(
-    rows: Sequence[tables.Row], goal: tables.Target, looks: Mapping[str, tuple[str, str]], noun: str
+    rows: Sequence[tables.Outcome], goal: tables.Target, looks: Mapping[str, tuple[str, str]], noun: str
 ) -> Iterable[str]:
-    """The answers in short. Cost is compared among methods of which every seed reaches the target."""
+    """The answers in brief. Cost is compared among methods that reach the target with every seed."""
     sure = [row for row in rows if row.reached == row.seeds and not row.diverged]
     whole = [row for row in rows if row.final is not None and math.isfinite(row.final) and not row.diverged]
     cards = []
@@ -221,7 +157,7 @@ def _cards(
     if whole:
         best = (max if goal.larger_is_better else min)(whole, key=lambda row: row.final or 0)
         cards.append((f"Best final {goal.metric}", best.name, tables.cells(best, "±")[4], looks[best.name][0]))
-    reached = f"{sum(row.reached > 0 for row in rows)} of {len(rows)} {noun}s reach it"
+    reached = f"reached by {sum(row.reached > 0 for row in rows)} of {len(rows)} {noun}s"
     if not math.isnan(goal.value):
         yield _card("Target", _signs(goal), reached)
     for what, who, much, colour in cards:
@@ -253,7 +189,7 @@ def _controls(names: Sequence[str], chosen: str, axes_known: Sequence[str]) -> s
     )
 
 
-def _table(rows: Sequence[tables.Row], goal: tables.Target, looks: Mapping[str, tuple[str, str]]) -> str:
+def _table(rows: Sequence[tables.Outcome], goal: tables.Target, looks: Mapping[str, tuple[str, str]]) -> str:
     heads = "".join(f'<th><button type="button">{escape(head)}</button></th>' for head in tables.heads(goal.metric))
     lines = []
     for row in rows:
@@ -278,17 +214,17 @@ def _table(rows: Sequence[tables.Row], goal: tables.Target, looks: Mapping[str, 
 def _split_words(about: Mapping[str, Any]) -> str:
     words = []
     if about["clients"] > len(about["sizes"]):
-        words.append(f"Drawn are the first {len(about['sizes'])} of {about['clients']:,} clients.")
+        words.append(f"Only the first {len(about['sizes'])} of {about['clients']:,} clients are shown.")
     classes = len(about["labels"][0]) if "labels" in about else 0
     if classes > LABELS:
-        words.append(f"Drawn are the {LABELS} most frequent of {classes:,} labels.")
+        words.append(f"Only the {LABELS} most frequent of {classes:,} labels are shown.")
     return f'<p class="quiet">{" ".join(words)}</p>' if words else ""
 
 
 def _configurations(tasks: Mapping[str, Sequence[Result]]) -> Iterable[str]:
     for task, results in tasks.items():
         for name, seeds in by_name(results).items():
-            texts: dict[str, list[Result]] = {}  # by all that is not the seed
+            texts: dict[str, list[Result]] = {}  # by everything but the seed
             for result in seeds:
                 texts.setdefault(_config(result.experiment, seed=False), []).append(result)
             for same in texts.values():
@@ -302,7 +238,7 @@ def _configurations(tasks: Mapping[str, Sequence[Result]]) -> Iterable[str]:
 
 
 def _config(experiment: Experiment, seed: bool = True) -> str:
-    """The experiment's TOML; a method that is not registered has none and is described."""
+    """The experiment as TOML, or as a description if its method is not registered."""
     try:
         text = experiment.to_toml()
     except ValueError:
@@ -311,7 +247,7 @@ def _config(experiment: Experiment, seed: bool = True) -> str:
 
 
 def _machines(results: Sequence[Result]) -> Iterable[str]:
-    """Every machine and set of versions once, with the methods that ran there if there are several."""
+    """Each machine and set of versions, with the methods that ran there if there are several."""
     places: dict[str, tuple[Mapping[str, Any], dict[str, None]]] = {}
     for result in results:
         found = {**result.about.get("machine", {}), **result.about.get("versions", {})}

@@ -1,4 +1,4 @@
-"""The split as a picture for a terminal: a row for each client, a shaded column for each label, a bar for its size."""
+"""A split drawn for a terminal: each client has a row, with a shaded cell for each label and a bar for its size."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,12 +16,12 @@ def split_text(about: Mapping[str, Any], width: int = 80) -> str:
     """Draw a split.
 
     Args:
-        about: a result's `about`: "sizes" has the examples of each client, "labels", if it is there, how many of them
-            have each label, and "clients" the number of all clients.
+        about: a result's `about`: "sizes" has the number of examples of each client, "labels", if present, how many of
+            them have each label, and "clients" the number of clients.
         width: columns of the terminal.
     """
     if not about.get("sizes"):
-        raise ValueError("The task has no examples to draw the split of.")
+        raise ValueError("The task has no examples, so there is no split to draw.")
     sizes, labels = about["sizes"], about.get("labels")
     drawn = min(len(sizes), ROWS)
     number = max(len("client"), len(str(drawn - 1)))
@@ -47,7 +47,7 @@ def split_text(about: Mapping[str, Any], width: int = 80) -> str:
 
 
 def _shares(counts: np.ndarray, room: int) -> tuple[list[str], str, str]:
-    """The shaded cells of each client, the labels above them, and what the shades mean."""
+    """The shaded cells of each client, the labels above them, and the legend."""
     classes = counts.shape[1]
     together = -(-classes // room)  # neighbouring labels that share a column
     starts = np.arange(0, classes, together)

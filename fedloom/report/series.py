@@ -1,4 +1,4 @@
-"""What curves show: the seeds of each method brought together, the same for the page and the figures."""
+"""What curves show: the seeds of each method combined, for the page and the figures alike."""
 
 import dataclasses
 import re
@@ -9,8 +9,8 @@ import numpy as np
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
 
-# What a curve may be drawn against, and the column of a result that has it. Time is bytes of a client / bandwidth; the
-# clock is that of a simulated system, if there is one.
+# What a curve can be drawn against, and the column of a result that has it. Time is bytes of a client / bandwidth; the
+# clock is that of the simulated system, if there is one.
 AXES = {
     "rounds": "round",
     "exchanges": "exchanges",
@@ -29,16 +29,16 @@ AXIS_LABELS = {
 }
 BANDWIDTH = 20.0  # MB/s
 
-# Okabe and Ito's colours, without black and yellow, which one of the two backgrounds swallows.
+# Okabe and Ito's colours, without black and yellow, which are hard to see on a dark or a light background.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8A8A8A")
 DASHES = ("solid", "dash", "dot")  # the next seven methods are dashed, the next ones dotted
-EARLY = 0.2  # of the rounds, in which all methods come from the same start: the scale is chosen by what follows
+EARLY = 0.2  # of the rounds, which the vertical scale ignores: all methods start at the same value
 MOST = len(COLOURS) * len(DASHES)  # curves that can be told apart
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Band:
-    """A metric over the rounds of a series: mean, least and largest of the seeds."""
+    """A metric over the rounds of a series: mean, smallest and largest of the seeds."""
 
     mean: np.ndarray
     low: np.ndarray
@@ -51,9 +51,9 @@ class Series:
 
     name: str
     seeds: int  # that have an evaluated round
-    axes: Mapping[str, np.ndarray]  # by the names in AXES that it has; where seeds differ, as in bytes, their mean
+    axes: Mapping[str, np.ndarray]  # by name in AXES; where seeds differ, as in bytes, their mean
     metrics: Mapping[str, Band]
-    diverged: Sequence[Mapping[str, float]]  # for each such seed its last evaluation: all axes and metrics
+    diverged: Sequence[Mapping[str, float]]  # the last evaluation of each such seed: all axes and metrics
 
 
 def by_task(study: Study) -> dict[str, list[Result]]:
@@ -77,22 +77,22 @@ def metrics(results: Iterable[Result]) -> dict[str, bool]:
     return {metric: result.larger_is_better(metric) for result in results for metric in result.metrics}
 
 
-def on_clock(results: Iterable[Result]) -> bool:
-    """Do all of them have simulated time?"""
+def has_clock(results: Iterable[Result]) -> bool:
+    """Whether all of them have simulated time."""
     begun = [result for result in results if result.evaluated]
     return bool(begun) and all(AXES["clock"] in row for result in begun for row in result.evaluated)
 
 
 def axes_of(results: Sequence[Result]) -> dict[str, str]:
     """The axes that these results can be drawn against."""
-    return {axis: key for axis, key in AXES.items() if axis != "clock" or on_clock(results)}
+    return {axis: key for axis, key in AXES.items() if axis != "clock" or has_clock(results)}
 
 
 def series(name: str, results: Sequence[Result]) -> Series:
-    """Bring the seeds of a method together.
+    """Combine the seeds of a method.
 
-    A round is taken if every seed that went that far was evaluated in it. So the mean is always one of all seeds under
-    way; where one diverged or is unfinished, it goes on with the others.
+    A round is used if every seed that got that far was evaluated in it. So the mean is over all seeds that got there:
+    where one diverged or is unfinished, the others continue.
     """
     begun = [result for result in results if result.evaluated]
     places = [{row["round"]: i for i, row in enumerate(result.evaluated)} for result in begun]
@@ -123,5 +123,5 @@ def series(name: str, results: Sequence[Result]) -> Series:
 
 
 def slug(words: str) -> str:
-    """A word for file names."""
+    """The text as part of a file name."""
     return re.sub("[^A-Za-z0-9.]+", "-", words).strip("-.") or "unnamed"

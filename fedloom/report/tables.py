@@ -1,4 +1,4 @@
-"""The to-target table: what each method costs until the metric that matters is where it should be."""
+"""The to-target table: what each method costs until a metric reaches its target."""
 
 import csv as comma_separated
 import dataclasses
@@ -15,10 +15,10 @@ from fedloom.hyperparameters import nearest
 from fedloom.report.series import by_name, by_task, metrics
 
 FOOTNOTE = (
-    "rounds, models and bytes: until the target is first reached, at an evaluation; mean over the seeds that reach it.",
-    "models: that a client in every exchange would send; a control variate counts as one (FedDyn's measure).",
-    "bytes: of all clients, down and up.  +-: standard deviation over seeds.  seconds: of a run, compilation included.",
-    "clients: in an exchange, on average; some methods need everyone in every round.",
+    "rounds, models and bytes: until an evaluation first reaches the target; mean over the seeds that reach it.",
+    "models: sent by a client that takes part in every exchange; a control variate counts as one (FedDyn's measure).",
+    "bytes: of all clients, down and up.  +-: standard deviation over seeds.  seconds: per run, with compilation.",
+    "clients: mean number per exchange; some methods need every client in every round.",
 )
 
 
@@ -33,27 +33,27 @@ class Target:
 
     def __str__(self) -> str:
         if math.isnan(self.value):
-            return f"{self.metric}: none, since no run has an end to measure it by"
+            return f"{self.metric}: none, because no run has finished"
         return f"{self.metric} {'>=' if self.larger_is_better else '<='} {self.value:.4g}"
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """One method on one task. What was not reached, or cannot be known, is None."""
+class Outcome:
+    """One row of the table: a method on a task. Values that were not reached, or are unknown, are None."""
 
     task: str
     name: str
     seeds: int
-    reached: int  # seeds that reach the target; the three means are over these
+    reached: int  # seeds that reach the target; rounds, models and bytes are means over these
     rounds: float | None
     models: float | None
     bytes: float | None
     final: float | None  # the metric at the end, mean over the seeds that did not diverge
     spread: float | None  # its standard deviation over seeds, n - 1 in the denominator
     seconds: float | None
-    diverged: tuple[int, ...]  # the round in which each of the seeds that diverged did so
+    diverged: tuple[int, ...]  # the round of each seed that diverged
     unfinished: int  # seeds
-    clients: float | None  # in an exchange, on average
+    clients: float | None  # per exchange, on average
 
     @property
     def lost(self) -> bool:
@@ -62,7 +62,7 @@ class Row:
 
 
 def target(study: Study, task: str) -> Target:
-    """What is to be reached on a task: the study's target, or the task's own, or a share of the best."""
+    """The target of a task: the study's, or the task's own, or one relative to the best method."""
     results = by_task(study)[task]
     known, everywhere = metrics(results), metrics(study.results)
     own = next((r.about["target"] for r in results if r.about.get("target")), None)
@@ -83,10 +83,10 @@ def target(study: Study, task: str) -> Target:
     return Target("train loss", value, False, "best final mean + 10% of the way from it to the start")
 
 
-def rows(study: Study) -> list[Row]:
-    """Those that reach the target come first, by rounds; the others by final value; those that diverged last.
+def rows(study: Study) -> list[Outcome]:
+    """The rows of the table: methods that reach the target by rounds, others by final value, diverged ones last.
 
-    Where only some seeds reach it, the mean is over the lucky ones: such a row comes after those where all do.
+    Where only some seeds reach it, the mean is over the lucky ones, so such a row comes after those where all do.
     """
     found = []
     for task, results in by_task(study).items():
@@ -96,18 +96,18 @@ def rows(study: Study) -> list[Row]:
     return found
 
 
-def _rank(row: Row, larger: bool) -> tuple[bool, float, float]:
+def _rank(row: Outcome, larger: bool) -> tuple[bool, float, float]:
     if row.rounds is not None:
         return row.lost, 0 if row.reached == row.seeds else 1, row.rounds
     final = math.inf if row.final is None or math.isnan(row.final) else (-row.final if larger else row.final)
     return row.lost, 2, final
 
 
-def _row(task: str, name: str, seeds: Sequence[Result], goal: Target) -> Row:
+def _row(task: str, name: str, seeds: Sequence[Result], goal: Target) -> Outcome:
     hits = [(r, r.reaches(goal.metric, goal.value)) for r in seeds if _has(r, goal.metric)]
     reached = [(r, [row["round"] for row in r.evaluated].index(hit["round"])) for r, hit in hits if hit is not None]
     ends = _ends(seeds, goal.metric)
-    return Row(
+    return Outcome(
         task,
         name,
         seeds=len(seeds),
@@ -168,8 +168,8 @@ def byte_words(value: float) -> str:
     return f"{float(f'{value / 1000**power:.3g}'):g} {('B', 'kB', 'MB', 'GB', 'TB', 'PB')[power]}"
 
 
-def cells(row: Row, plus_minus: str = "+-") -> list[str]:
-    """A row in words, for every table that people read: name, rounds, models, bytes, final, seconds, seeds, clients."""
+def cells(row: Outcome, plus_minus: str = "+-") -> list[str]:
+    """The cells of a row as text: name, rounds, models, bytes, final, seconds, seeds, clients."""
     some = f" ({row.reached} of {row.seeds})" if 0 < row.reached < row.seeds else ""
     never = "not yet" if row.unfinished else "not reached"
     costs = [never, "-", "-"]
@@ -186,8 +186,8 @@ def cells(row: Row, plus_minus: str = "+-") -> list[str]:
     return [row.name, *costs, final, seconds, str(row.seeds), clients]
 
 
-def notes(row: Row) -> str:
-    """What a reader must know about the seeds: diverged, or unfinished."""
+def notes(row: Outcome) -> str:
+    """A note on seeds that diverged or are unfinished."""
     words = []
     if row.diverged:
         which = "" if row.lost else f"{len(row.diverged)} of {row.seeds} "
@@ -221,7 +221,7 @@ def text(study: Study) -> str:
 
 
 def plain(study: Study) -> list[dict[str, Any]]:
-    """The rows as plain data, with their target. What is not a number in JSON, as nan, is None."""
+    """The rows as plain data, with their target. Values that JSON lacks, such as nan, are None."""
     found, goals = [], {task: target(study, task) for task in by_task(study)}
     for row in rows(study):
         goal = goals[row.task]
@@ -232,10 +232,10 @@ def plain(study: Study) -> list[dict[str, Any]]:
 
 
 def csv(study: Study) -> str:
-    """The rows in full precision. An empty field is what was not reached; rounds of divergence are apart by spaces."""
+    """The rows in full precision. Fields not reached are empty; rounds of divergence are separated by spaces."""
     file = io.StringIO()
     found = plain(study)
-    fields = list(found[0]) if found else [f.name for f in dataclasses.fields(Row)]
+    fields = list(found[0]) if found else [f.name for f in dataclasses.fields(Outcome)]
     writer = comma_separated.DictWriter(file, fields, lineterminator="\n")
     writer.writeheader()
     writer.writerows({**facts, "diverged": " ".join(map(str, facts["diverged"]))} for facts in found)
@@ -256,7 +256,7 @@ def escaped(words: str) -> str:
 
 
 def latex(study: Study) -> str:
-    """A table for each task; needs the package booktabs."""
+    """A table for each task; it needs the LaTeX package booktabs."""
     parts, found = [], rows(study)
     for task in by_task(study):
         goal = target(study, task)

@@ -4,8 +4,8 @@ import os
 import textwrap
 from collections.abc import Sequence
 
-from fedloom.columns import columns
 from fedloom.experiments.study import OpenSink, Progress, Study, run_all
+from fedloom.experiments.text import columns
 from fedloom.hyperparameters import nearest
 from fedloom.reproductions import feddane, feddr, feddyn, fedopt, fedprox, linear_speedup
 from fedloom.reproductions.reproduction import Finding as Finding

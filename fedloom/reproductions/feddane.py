@@ -8,7 +8,7 @@ from typing import Any
 
 from fedloom.algorithms import FedDANE
 from fedloom.cohorts import everyone, uniform
-from fedloom.experiments.experiment import Experiment, experiment
+from fedloom.experiments import Experiment, experiment
 from fedloom.reproductions.published import from_task
 from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Reproduction
 from fedloom.tasks import Measure, Reported

@@ -8,7 +8,7 @@ Here both are measured, and the claims are checked on what the authors' code com
 import dataclasses
 from typing import Any
 
-from fedloom.experiments.experiment import experiment
+from fedloom.experiments import experiment
 from fedloom.reproductions.published import from_task
 from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Reproduction, comparable
 from fedloom.systems import System

@@ -6,7 +6,7 @@ The tables count the models that a device sends until a target is reached; one f
 import dataclasses
 import math
 
-from fedloom.experiments.experiment import experiment
+from fedloom.experiments import experiment
 from fedloom.reproductions.published import from_task, name_of, variants
 from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction
 from fedloom.tasks import TASKS, Reported

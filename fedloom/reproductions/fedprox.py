@@ -8,7 +8,7 @@ import dataclasses
 from functools import partial
 
 from fedloom.algorithms import FedProx
-from fedloom.experiments.experiment import experiment
+from fedloom.experiments import experiment
 from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction
 from fedloom.tasks import Measure
 from fedloom.tasks.fedprox import LEVELS, synthetic_words

@@ -8,7 +8,7 @@ import itertools
 import math
 
 from fedloom.cohorts import CohortRule, everyone, uniform
-from fedloom.experiments.experiment import Experiment, experiment
+from fedloom.experiments import Experiment, experiment
 from fedloom.reproductions.published import from_task, name_of, variants
 from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Reproduction, comparable
 from fedloom.solvers import SGD

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
-from fedloom.experiments.experiment import experiment, methods
+from fedloom.experiments.settings import experiment, methods
 from fedloom.reproductions.reproduction import Claim, Line, Reproduction
 from fedloom.tasks import TASKS, Measure, Reported
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedloom.experiments.experiment import Experiment
+from fedloom.experiments import Experiment
 from fedloom.experiments.result import Result, Row, bytes_of_a_client, models_sent
 from fedloom.experiments.study import Runs, Study
 from fedloom.tasks.reported import Measure

@@ -1,7 +1,7 @@
-"""Sinks: where the rows of a run go besides its log. TensorBoard, MLflow and Weights & Biases, each an extra.
+"""Sinks: destinations for the rows of a run, besides its log. TensorBoard, MLflow and Weights & Biases are extras.
 
-A run never fails because of a sink. Whether a sink can be used is found out by `sink`, before anything is run; what
-fails later is a warning, and the run goes on without it.
+A run never fails because of a sink. `sink` checks that a sink can be used, before anything is run; a later failure is
+a warning, and the run continues without the sink.
 """
 
 import functools
@@ -12,9 +12,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-from fedloom.experiments.experiment import Experiment
+from fedloom.experiments.definition import Experiment, method_name
 from fedloom.experiments.result import Row
-from fedloom.experiments.run import default_name
 from fedloom.experiments.study import OpenSink
 from fedloom.hyperparameters import nearest
 
@@ -22,9 +21,9 @@ Ending = Literal["finished", "diverged", "stopped"]
 
 
 class Writer(Protocol):
-    """One run in one library. The module of a sink has a `Writer` and a function `prepare`, which raises if it must.
+    """One run in one library, made from the run's name, its settings and its directory.
 
-    It is made of the run's name, its settings and its directory.
+    The module of a sink has a `Writer`, and a function `check_usable` that raises if the library cannot be used.
     """
 
     def numbers(self, round: int, numbers: Mapping[str, float]) -> None: ...
@@ -33,11 +32,11 @@ class Writer(Protocol):
 
 
 class _Sink:
-    """The rows of one run on their way to a writer, which the first of them opens: no rows, no traces."""
+    """Passes the rows of one run to a writer. The first row opens it, so a run without rows leaves no trace."""
 
     def __init__(self, sink: str, name: str, experiment: Experiment, directory: pathlib.Path | None):
         self.sink, self.experiment, self.directory = sink, experiment, directory
-        self.run = f"{name or default_name(experiment)}/seed-{experiment.seed}"
+        self.run = f"{name or method_name(experiment.algorithm)}/seed-{experiment.seed}"
         self.writer: Writer | None = None
         self.failed = False
         self.ending: Ending = "stopped"
@@ -57,7 +56,7 @@ class _Sink:
             self._fail(error)
 
     def close(self) -> None:
-        if self.writer is None or self.failed:  # one that failed would keep the run waiting again
+        if self.writer is None or self.failed:  # closing one that failed could delay the run again
             return
         try:
             self.writer.close(self.ending)
@@ -71,7 +70,7 @@ class _Sink:
     def _fail(self, error: Exception) -> None:
         self.failed = True
         warnings.warn(
-            f"The sink {self.sink!r} failed and gets no more rows of {self.run}; the run goes on. "
+            f"The sink {self.sink!r} failed and will get no more rows of {self.run}; the run continues. "
             f"{type(error).__name__}: {error}",
             RuntimeWarning,
             stacklevel=3,
@@ -82,26 +81,26 @@ SINKS: dict[str, OpenSink] = {name: functools.partial(_Sink, name) for name in (
 
 
 def sink(name: str) -> OpenSink:
-    """The sink of that name, for `run_all(..., sinks=[...])`, after a check that it can be used."""
+    """The sink with that name, for `run_all(..., sinks=[...])`, after a check that it can be used."""
     if name not in SINKS:
         raise ValueError(f"There is no sink {name!r}.{nearest(name, SINKS)}")
     found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:  # a folder of that name is not the library
+    if found is None or found.origin is None:  # a folder with that name is not the library
         raise ValueError(f"The sink {name!r} needs an extra: pip install 'fedloom[{name}]'.")
     try:
-        importlib.import_module(f"{__name__}.{name}").prepare()
+        importlib.import_module(f"{__name__}.{name}").check_usable()
     except Exception as error:  # whatever a library raises
         raise ValueError(f"The sink {name!r} cannot be used: {error}") from error
     return SINKS[name]
 
 
 def numbers(row: Row) -> dict[str, float]:
-    """What a row has to plot."""
+    """The numbers of a row that can be plotted."""
     return {k: v for k, v in row.items() if k != "round" and isinstance(v, int | float) and not isinstance(v, bool)}
 
 
 def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Tables within tables as one: {"solver": {"lr": 0.1}} becomes {"solver.lr": 0.1}. Lists become text."""
+    """Nested tables as one: {"solver": {"lr": 0.1}} becomes {"solver.lr": 0.1}. Lists become text."""
     settings: dict[str, Any] = {}
     for key, value in plain.items():
         if isinstance(value, Mapping):

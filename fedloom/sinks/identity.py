@@ -1,4 +1,4 @@
-"""The name by which a run is known to libraries that keep many runs, the same when the run is resumed."""
+"""The identifier of a run in libraries that keep many runs; it stays the same when the run is resumed."""
 
 import pathlib
 import uuid
@@ -7,7 +7,7 @@ from fedloom.experiments.files import write_whole
 
 
 def identity(directory: pathlib.Path | None) -> str:
-    """Drawn once for a directory and kept in it: a path is not enough, for another run may come to stand there."""
+    """Drawn once for each directory and kept in it; the path would not do, because another run may use it later."""
     if directory is None:
         return uuid.uuid4().hex
     path = directory / "identity"

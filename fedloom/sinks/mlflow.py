@@ -1,4 +1,4 @@
-"""MLflow: one run for each run, where MLFLOW_TRACKING_URI says, in the experiment "fedloom"."""
+"""MLflow: one MLflow run for each run, at MLFLOW_TRACKING_URI, in the experiment "fedloom"."""
 
 import os
 import pathlib
@@ -12,17 +12,17 @@ from mlflow.entities import Metric, Param
 
 from fedloom.sinks.identity import identity
 
-TAG = "fedloom.identity"  # by which a resumed run finds the run it began
+TAG = "fedloom.identity"  # by which a resumed run is found
 STATUS = {"finished": "FINISHED", "diverged": "FAILED", "stopped": "KILLED"}
 
 
-def prepare() -> None:
-    """Raises if the tracking location is of a kind that cannot be opened; a server is not asked yet."""
+def check_usable() -> None:
+    """Raise if MLflow cannot open tracking locations of this kind; a server is not contacted yet."""
     MlflowClient()
 
 
 class Writer:
-    """A run of MLflow, made or found again. The client is its own, so that a run active elsewhere is left alone."""
+    """An MLflow run, new or found again. It has a client of its own, so it does not disturb other active runs."""
 
     def __init__(self, run: str, settings: Mapping[str, Any], directory: pathlib.Path | None):
         self.client = MlflowClient()
@@ -51,5 +51,5 @@ class Writer:
 
 
 def allowed(name: str) -> str:
-    """MLflow's names have letters, digits, spaces, and of other signs only these."""
+    """MLflow allows letters, digits, spaces and only these other characters in names."""
     return re.sub(r"[^\w./ -]", "_", name)

@@ -1,4 +1,4 @@
-"""TensorBoard, by its own package alone: event files in the run's directory."""
+"""TensorBoard: event files in the run's directory, written with TensorBoard's own package alone."""
 
 import pathlib
 import re
@@ -13,12 +13,12 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 
-def prepare() -> None:
-    """Files need nothing."""
+def check_usable() -> None:
+    """Nothing to check: the writer needs only the package."""
 
 
 class Writer:
-    """A file of events; a resumed run adds one, whose first event tells TensorBoard what it replaces."""
+    """A file of events. A resumed run adds another, whose first event tells TensorBoard what it replaces."""
 
     def __init__(self, run: str, settings: Mapping[str, Any], directory: pathlib.Path | None):
         elsewhere = pathlib.Path("tensorboard", re.sub("[^A-Za-z0-9.=_,+/-]+", "-", run))
@@ -36,7 +36,7 @@ class Writer:
         self.events.close()
 
     def _add(self, round: int, *summaries: Any) -> None:
-        if not self.started:  # TensorBoard forgets what older files have from this round on
+        if not self.started:  # makes TensorBoard ignore what older files have from this round on
             self.started = True
             start = SessionLog(status=SessionLog.START)
             self.events.add_event(Event(wall_time=time.time(), step=round, session_log=start))

@@ -1,4 +1,4 @@
-"""Weights & Biases: one run for each run, in the project "fedloom". WANDB_MODE=offline needs no account or network."""
+"""Weights & Biases: a W&B run for each run, in the project "fedloom". WANDB_MODE=offline needs no account."""
 
 import os
 import pathlib
@@ -10,14 +10,14 @@ import wandb
 from fedloom.sinks.identity import identity
 
 
-def prepare() -> None:
-    """Raises if nobody is logged in; on a terminal one is asked to."""
+def check_usable() -> None:
+    """Raise if the user is not logged in; on a terminal, W&B asks for a login."""
     if wandb.setup().settings.mode == "online":
         wandb.login(verify=False)
 
 
 class Writer:
-    """A run of W&B, beside any that is active elsewhere."""
+    """A W&B run, separate from any other that is active."""
 
     def __init__(self, run: str, settings: Mapping[str, Any], directory: pathlib.Path | None):
         self.run = wandb.init(
@@ -28,7 +28,7 @@ class Writer:
             config=dict(settings),
             dir=os.environ.get("WANDB_DIR") or directory,
             reinit="create_new",
-            settings=wandb.Settings(console="off"),  # what the terminal shows is progress, not output
+            settings=wandb.Settings(console="off"),  # the terminal shows progress, which is not worth recording
         )
 
     def numbers(self, round: int, numbers: Mapping[str, float]) -> None:

@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedloom.client import Objective
 from fedloom.hyperparameters import frozen, optax_optimizer, static
-from fedloom.optimizers import optimizer as named
+from fedloom.hyperparameters import optimizer as named
 from fedloom.problem import Key, Problem, Scalar, Solution
 from fedloom.solvers.batches import Minibatch
 

@@ -1,4 +1,4 @@
-"""Compare methods on one task: the same clients, initial model and cohorts for all, several seeds."""
+"""Compare methods on one task: with several seeds, and the same clients, initial model and cohorts for all."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -6,8 +6,9 @@ from typing import Any
 
 from fedloom.algorithm import Algorithm
 from fedloom.algorithms import ALGORITHMS
-from fedloom.experiments.experiment import Experiment, experiment, methods
+from fedloom.experiments.definition import Experiment
 from fedloom.experiments.loading import find_task
+from fedloom.experiments.settings import experiment, methods
 from fedloom.experiments.study import OpenSink, Progress, Runs, Study, run_all
 from fedloom.hyperparameters import brief
 from fedloom.tasks import Task
@@ -31,13 +32,13 @@ def compare(
 
     Args:
         task: the name of a task, FILE.py:NAME, or a task.
-        algorithms: names, which get the task's own settings, or algorithms; all that the task has settings of if None.
+        algorithms: names, which get the task's own settings, or algorithms; None: all that the task has settings for.
         seeds: one run of each method for each seed.
-        variant: which of the task's settings; the first if None.
+        variant: which of the task's settings to use; the first if None.
         target: a metric and the value to reach; the task's own if None.
         directory: a new directory for the runs; None keeps everything in memory.
-        progress: what to tell how it goes on.
-        sinks: where rows go besides the logs.
+        progress: a progress reporter.
+        sinks: destinations for the rows, besides the logs.
         changes: fields to change in all experiments: rounds=50, or **{"solver.lr": 0.1}.
     """
     found = task if isinstance(task, Task) else find_task(task)
@@ -63,12 +64,12 @@ def comparison(
 ) -> Runs:
     """The experiments of a comparison, by name."""
     if len(seeds) == 0:
-        raise ValueError("seeds must have at least one seed.")
+        raise ValueError("seeds must list at least one seed.")
     chosen = methods(task, variant) if algorithms is None else list(algorithms)
-    if algorithms is None and (changes or {}).get("engine") == "events":  # those that can
+    if algorithms is None and (changes or {}).get("engine") == "events":  # those that support it
         chosen = [name for name in methods(task, variant) if ALGORITHMS[name].tolerates_staleness]
     if not chosen:
-        raise ValueError("algorithms must name at least one; `fedloom list algorithms` has them.")
+        raise ValueError("algorithms must name at least one; `fedloom list algorithms` lists them.")
     runs: list[tuple[str, Experiment]] = []
     for algorithm in chosen:
         name = brief(algorithm) if isinstance(algorithm, Algorithm) else algorithm

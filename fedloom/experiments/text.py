@@ -1,10 +1,10 @@
-"""Plain text in columns."""
+"""Tables as plain text."""
 
 from collections.abc import Iterable, Sequence
 
 
 def columns(lines: Iterable[Sequence[str]]) -> str:
-    """Columns as wide as they need to be."""
+    """Lines of cells, in columns as wide as they need to be."""
     rows = [list(line) for line in lines]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join(

@@ -1,4 +1,4 @@
-"""A sweep: one experiment with several values of some of its fields, as a grid or at random, and which is best."""
+"""A sweep: one experiment with several values of some fields, on a grid or at random, and which of them is best."""
 
 import dataclasses
 import math
@@ -9,40 +9,40 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.columns import columns
 from fedloom.experiments.about import about
-from fedloom.experiments.experiment import Experiment
+from fedloom.experiments.definition import Experiment
 from fedloom.experiments.points import Range as Range
-from fedloom.experiments.points import Values, changed_as, plain, points_of, short
+from fedloom.experiments.points import Values, changed_as, json_value, points_of, short
 from fedloom.experiments.points import over as over
 from fedloom.experiments.points import parse_over as parse_over
 from fedloom.experiments.presets import PRESETS as PRESETS
 from fedloom.experiments.result import Result
 from fedloom.experiments.side_by_side import alike, run_side_by_side
-from fedloom.experiments.study import Progress, Study, plan_study, planned, read_study
-from fedloom.hyperparameters import nearest
+from fedloom.experiments.study import Progress, Study, create_study, place_run, read_study
+from fedloom.experiments.text import columns
+from fedloom.hyperparameters import count, nearest
 
 
 @dataclasses.dataclass(frozen=True)
 class Select:
-    """What makes a point good: the mean of a metric over the evaluated ones of the last rounds.
+    """How points are judged: the mean of a metric over the evaluations in the last rounds.
 
-    By default the training loss over the last 100 rounds, FedOpt's rule. Theirs is the loss of the clients that took
-    part, ours is f(w) over all clients. Seeds are averaged.
+    The default, the training loss over the last 100 rounds, is FedOpt's rule. Theirs is the loss of the clients that
+    took part, ours is f(w) over all clients. Seeds are averaged.
     """
 
     metric: str = "train loss"
     last: int = 100
 
     def __post_init__(self) -> None:
-        if not isinstance(self.last, int) or isinstance(self.last, bool) or self.last < 1:
-            raise ValueError(f"select: last must be a whole number of rounds, 1 or more, got {self.last!r}.")
+        if not count.holds(self.last):
+            raise ValueError(f"select: last must be {count.words}, got {self.last!r}.")
 
     def __str__(self) -> str:
         return f"{self.metric}, mean of the last {self.last} rounds"
 
     def score(self, result: Result) -> float:
-        """nan for a run that diverged or has not finished."""
+        """The score of a run; nan if it diverged or has not finished."""
         if not result.finished or result.diverged is not None:
             return math.nan
         since = max(0, result.experiment.rounds - self.last)
@@ -54,7 +54,7 @@ FEDOPT = Select()
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Point:
-    """One choice of values: its runs, which differ in the seed, and its score."""
+    """One choice of values, its runs, which differ in the seed, and its score."""
 
     name: str
     values: Mapping[str, Any]  # by field
@@ -63,7 +63,7 @@ class Point:
 
     @property
     def words(self) -> str:
-        """The score, or why there is none."""
+        """The score, or the reason why there is none."""
         if any(result.diverged is not None for result in self.results):
             return "diverged"
         return "unfinished" if math.isnan(self.score) else f"{self.score:.5g}"
@@ -81,13 +81,13 @@ def sweep(
     """Run an experiment with several values of some fields.
 
     Args:
-        base: the experiment that is varied.
-        over: for each field, by the names that `changed` takes, its values, or for random search a Range. Several
+        base: the experiment to vary.
+        over: the values of each field, by the names that `changed` takes; for random search a Range will do. Several
             values of "seed" are repetitions of every point.
-        directory: a new directory with one for each run in it; None keeps everything in memory.
-        random: so many distinct points at random, which the experiment's seed determines; None runs the whole grid.
-        select: by what `ranking`, `best`, `sweep_table` and `heat_map` judge.
-        progress: what wants to know how it goes on.
+        directory: a new directory, in which each run gets its own; None keeps everything in memory.
+        random: the number of distinct random points, which the experiment's seed determines; None runs the whole grid.
+        select: how `ranking`, `best`, `sweep_table` and `heat_map` judge.
+        progress: a progress reporter.
     """
     points = points_of(base, over, random)
     seeds = np.asarray(over.get("seed", [base.seed])).tolist()
@@ -95,38 +95,31 @@ def sweep(
     _check(runs, select)
     facts = {
         "kind": "sweep",
-        "over": {field: str(v) if isinstance(v, Range) else [plain(x) for x in v] for field, v in over.items()},
+        "over": {field: str(v) if isinstance(v, Range) else [json_value(x) for x in v] for field, v in over.items()},
         "random": random,
         "select": dataclasses.asdict(select),
-        "points": {name: {field: plain(v) for field, v in values.items()} for name, (values, _) in points.items()},
+        "points": {name: {field: json_value(v) for field, v in values.items()} for name, (values, _) in points.items()},
     }
     task = base.base_task()
     title = f"{task.name}: a sweep over {', '.join(over)}"
     path = None if directory is None else pathlib.Path(directory)
-    places: Sequence[pathlib.Path | None] = [None] * len(runs)
-    if path is not None:
-        places = plan_study(runs, path, title=title, target=task.target, about=facts)
-    planned = [(name, e, place) for (name, e), place in zip(runs, places, strict=True)]
-    return Study(title, run_side_by_side(planned, progress), task.target, facts, path)
+    placed = create_study(runs, path, title=title, target=task.target, about=facts)
+    return Study(title, run_side_by_side(placed, progress), task.target, facts, path)
 
 
 def resume_sweep(directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Study:
-    """Run what is left of a sweep: points that were not finished begin again."""
+    """Run what is left of a sweep: points that were not finished start again."""
     study = _is_sweep(read_study(directory))
-    runs = [(r.name, r.experiment, r.directory) for r in study.results]
-    for _, experiment, place in runs:
-        assert place is not None
-        planned(place, experiment)
-    results = run_side_by_side(runs, progress)
-    return dataclasses.replace(study, results=results)
+    runs = [place_run(r.name, r.experiment, r.directory) for r in study.results if r.directory is not None]
+    return dataclasses.replace(study, results=run_side_by_side(runs, progress))
 
 
 def _check(runs: Sequence[tuple[str, Experiment]], select: Select) -> None:
-    """All that can be checked before anything is compiled; one of each structure stands for the others."""
+    """Check what can be checked before anything is compiled; one run of each structure stands for the others."""
     for members in alike([e for _, e in runs]):
         name, experiment = runs[members[0]]
         try:
-            loaded = experiment.check()
+            loaded = experiment.check().loaded
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         known = about(loaded)["metrics"]
@@ -134,18 +127,18 @@ def _check(runs: Sequence[tuple[str, Experiment]], select: Select) -> None:
             raise ValueError(f"select: there is no metric {select.metric!r}.{nearest(select.metric, known)}")
 
 
-# What came of it.
+# The outcome of a sweep.
 
 
 def selection(study: Study) -> Select:
-    """By what a sweep's points are judged; the last 100 of 20 rounds are 20."""
+    """How a sweep's points are judged; the last 100 of 20 rounds are all 20."""
     select = Select(**_is_sweep(study).about["select"])
     rounds = max(result.experiment.rounds for result in study.results)
     return dataclasses.replace(select, last=min(select.last, rounds))
 
 
 def ranking(study: Study, select: Select | None = None) -> list[Point]:
-    """The points of a sweep, the best first; those without a score last."""
+    """The points of a sweep, the best first, those without a score last."""
     select = select or selection(study)
     known = {metric for result in study.results for metric in result.metrics}
     if known and select.metric not in known:
@@ -162,7 +155,7 @@ def best(study: Study, select: Select | None = None) -> Point:
     """The point with the best score."""
     first = ranking(study, select)[0]
     if math.isnan(first.score):
-        raise ValueError(f"No point of {study.title} has a score: all of them diverged or have not finished.")
+        raise ValueError(f"No point of {study.title} has a score: all of them diverged or are unfinished.")
     return first
 
 
@@ -178,7 +171,7 @@ def sweep_table(study: Study, select: Select | None = None) -> str:
 
 
 def heat_map(study: Study, x: str, y: str, select: Select | None = None) -> tuple[list[Any], list[Any], np.ndarray]:
-    """The values of two fields, and for each pair [y, x] the best score over all other fields; nan if there is none."""
+    """The values of two fields, and for each pair [y, x] the best score over all other fields, nan if there is none."""
     points = ranking(study, select)
     for field in (x, y):
         if field not in points[0].values:
@@ -196,7 +189,7 @@ def _sorted(values: Sequence[Any]) -> list[Any]:
 
 
 def larger(study: Study, metric: str) -> bool:
-    """Is more of the metric better? Runs that have not begun do not know."""
+    """Whether larger values of the metric are better. Runs that have not started do not know their metrics."""
     return any(result.larger_is_better(metric) for result in study.results if metric in result.metrics)
 
 

@@ -1,4 +1,4 @@
-"""Optax optimizers by name: values that can be written to a file, read again, and compared."""
+"""Optax optimizers by name: values that can be written to a file, read back and compared."""
 
 import functools
 import inspect
@@ -38,7 +38,7 @@ class _Optimizers(Mapping[str, Callable[..., Optimizer]]):
     def _names(self) -> list[str]:
         functions = {n: f for n, f in vars(optax).items() if inspect.isfunction(f) and not n.startswith("_")}
         makers = {n for n, f in functions.items() if "learning_rate" in inspect.signature(f).parameters}
-        return sorted(n for n in makers if not n.startswith("scale_by") and n != "lbfgs")  # lbfgs wants the loss too
+        return sorted(n for n in makers if not n.startswith("scale_by") and n != "lbfgs")  # lbfgs also needs the loss
 
     def __getitem__(self, name: str) -> Callable[..., Optimizer]:
         if name not in self._names:

@@ -1,8 +1,8 @@
 """Hyperparameters are the fields of frozen dataclasses.
 
 A field states its default, its domain and one line of help, once. The constructor checks the domain, JAX sees the
-numbers as pytree leaves (so a grid of them is a vmapped axis, never a recompilation), and whoever writes flags, tables
-or documentation reads `dataclasses.fields`.
+numbers as pytree leaves (so a grid of them is a vmapped axis, never a recompilation), and command-line flags, tables
+and documentation are made from `dataclasses.fields`.
 """
 
 import dataclasses
@@ -15,17 +15,21 @@ import jax
 import numpy as np
 import optax
 
-from fedloom.optimizers import OPTIMIZERS
+from fedloom.hyperparameters.optimizers import OPTIMIZERS
 
 T = TypeVar("T")
 
 
 class Domain(NamedTuple):
-    """What a value may be: the sentence's end after "must be", the test, and where it has a name its registry."""
+    """The values that a field may have: how an error message continues after "must be", and the test.
+
+    A value that files and flags refer to by name comes from a registry; a choice between words lists them.
+    """
 
     words: str
     holds: Callable[[Any], Any]
-    registry: Mapping[str, Callable[..., Any]] = {}  # for values written by name in files, as regularizers are
+    registry: Mapping[str, Callable[..., Any]] = {}
+    choices: tuple[str, ...] = ()
 
 
 def _number(test: Callable[[Any], Any]) -> Callable[[Any], bool]:
@@ -40,15 +44,15 @@ def _number(test: Callable[[Any], Any]) -> Callable[[Any], bool]:
     return holds
 
 
-def _whole(value: Any) -> bool:
+def _positive_integer(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
 
 
 positive = Domain("a positive number", _number(lambda v: v > 0))
-nonnegative = Domain("a number that is not negative", _number(lambda v: v >= 0))
+nonnegative = Domain("a non-negative number", _number(lambda v: v >= 0))
 finite = Domain("a finite number", _number(lambda v: v == v))
 probability = Domain("a number in [0, 1)", _number(lambda v: (v >= 0) & (v < 1)))
-count = Domain("a whole number, 1 or more", _whole)
+count = Domain("a positive integer", _positive_integer)
 optax_optimizer = Domain(
     "an optax optimizer such as optax.adam(1e-3)",
     lambda v: isinstance(v, optax.GradientTransformation),
@@ -58,7 +62,7 @@ flag = Domain("True or False", lambda v: isinstance(v, bool))
 
 
 def interval(low: float, high: float, ends: str = "()") -> Domain:
-    """Numbers between low and high; `ends` says which ends belong, as in "(]"."""
+    """Numbers between low and high; `ends` says which of the two are included, as in "(]"."""
     above = np.greater if ends[0] == "(" else np.greater_equal
     below = np.less if ends[1] == ")" else np.less_equal
     words = f"a number in {ends[0]}{low:g}, {high:g}{ends[1]}"
@@ -66,11 +70,12 @@ def interval(low: float, high: float, ends: str = "()") -> Domain:
 
 
 def choice(*names: str) -> Domain:
-    return Domain("one of " + ", ".join(repr(n) for n in names), lambda v: v in names)
+    words = "one of " + ", ".join(repr(n) for n in names)
+    return Domain(words, lambda v: isinstance(v, str) and v in names, choices=names)
 
 
 def optional(domain: Domain) -> Domain:
-    return Domain(domain.words + ", or None", lambda v: v is None or domain.holds(v), domain.registry)
+    return domain._replace(words=domain.words + ", or None", holds=lambda v: v is None or domain.holds(v))
 
 
 def hyper(domain: Domain, doc: str, *, default: Any, per_client: bool = False) -> Any:
@@ -79,20 +84,21 @@ def hyper(domain: Domain, doc: str, *, default: Any, per_client: bool = False) -
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def static(domain: Domain, doc: str, *, default: Any, kw_only: bool = False) -> Any:
+def static(domain: Domain, doc: str, *, default: Any = dataclasses.MISSING, kw_only: bool = False) -> Any:
     """A hyperparameter that shapes the program (a choice, a count, a function): compiled in."""
     metadata = {"domain": domain, "doc": doc, "static": True}
     return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
 
 
 def check_fields(self: Any) -> None:
-    """Raise a sentence for the first field that lies outside its domain."""
+    """Raise a ValueError for the first field whose value lies outside its domain."""
     for field in dataclasses.fields(self):
         domain, value = field.metadata.get("domain"), getattr(self, field.name)
-        if isinstance(value, np.floating):  # NumPy's numbers insist on their type, Python's adapt to the model's
-            object.__setattr__(self, field.name, value := float(value))
+        if isinstance(value, np.floating | np.integer):  # NumPy's numbers impose their type, Python's adopt the model's
+            number = float(value) if isinstance(value, np.floating) else int(value)
+            object.__setattr__(self, field.name, value := number)
         if domain and not isinstance(value, jax.core.Tracer) and not domain.holds(value):
-            array = ", or an array with one for each client" if field.metadata.get("per_client") else ""
+            array = ", or an array with one entry for each client" if field.metadata.get("per_client") else ""
             raise ValueError(f"{type(self).__name__}: {field.name} must be {domain.words}{array}, got {value!r}.")
 
 
@@ -127,7 +133,7 @@ def _register(cls: type) -> None:
         return tuple(zip(keys, children, strict=True)), structure
 
     def unflatten(structure: tuple[Any, ...], children: Iterable[Any]) -> Any:
-        value: Any = object.__new__(cls)  # not the constructor: JAX also puts placeholders into trees
+        value: Any = object.__new__(cls)  # bypasses the checks: JAX also puts placeholders into trees
         for name, child in zip(leaves + compiled_in, (*children, *structure[1:]), strict=True):
             object.__setattr__(value, name, child)
         return value
@@ -136,7 +142,7 @@ def _register(cls: type) -> None:
 
 
 def per_client_fields(value: Any) -> dict[str, Any]:
-    """The fields of `value` that hold one entry for each client."""
+    """The fields of `value` that hold an array with one entry for each client."""
     return {
         f.name: getattr(value, f.name)
         for f in dataclasses.fields(value)
@@ -145,7 +151,7 @@ def per_client_fields(value: Any) -> dict[str, Any]:
 
 
 def misplaced_arrays(value: Any) -> dict[str, tuple[int, ...]]:
-    """The numeric fields of `value` that hold an array where one number is needed, with their shapes."""
+    """The fields of `value` that hold an array where a single number is needed, with their shapes."""
     numbers = {
         f.name: np.shape(getattr(value, f.name))
         for f in dataclasses.fields(value)
@@ -155,26 +161,26 @@ def misplaced_arrays(value: Any) -> dict[str, tuple[int, ...]]:
 
 
 def for_client(value: T, k: Any) -> T:
-    """`value` as client k has it: per-client arrays replaced by their entry k."""
+    """`value` as client k sees it: each per-client array is replaced by its entry k."""
     own = {name: array[k] for name, array in per_client_fields(value).items()}
     return dataclasses.replace(value, **own) if own else value  # type: ignore[type-var]
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of an error sentence: what the user may have meant."""
+    """The end of an error message: what the user may have meant."""
     names = sorted(names)
     if not names:
         return " There are none."
     close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
     meant = "".join(f" Did you mean {n!r}?" for n in names if n.lower() in close)
-    if len(names) > 20:  # too many to read: those that share most with what was typed
+    if len(names) > 20:  # too many to read: list the most similar ones
         names = difflib.get_close_matches(name.lower(), names, n=8, cutoff=0.0)
         return f"{meant} Similar: {', '.join(names)}."
     return f"{meant} Known: {', '.join(names)}."
 
 
 def brief(value: Any) -> str:
-    """A value in short: its class, its numbers, and of its other fields those that are not as they are by default."""
+    """A short form of a value: its class, its numbers, and those of its other fields that differ from the default."""
     if not dataclasses.is_dataclass(value):
         return f"{value:.4g}" if isinstance(value, float) else repr(value)
     given = [
@@ -190,7 +196,7 @@ def _is_number(value: Any) -> bool:
 
 
 def make_from(registry: dict[str, type[T]], kind: str, name: str, given: dict[str, Any]) -> T:
-    """registry[name](**given), with a sentence for a name or a hyperparameter that does not exist."""
+    """registry[name](**given); the error for an unknown name or hyperparameter suggests the nearest one."""
     if name not in registry:
         raise ValueError(f"There is no {kind} {name!r}.{nearest(name, registry)}")
     known = [f.name for f in dataclasses.fields(registry[name])]  # type: ignore[arg-type]

@@ -1,0 +1,60 @@
+"""Changes to an experiment: tables, dotted names and values are merged into its fields here, and only here."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fedloom.experiments.definition import FIELDS, PARTS, Experiment
+from fedloom.experiments.plain import from_plain
+from fedloom.hyperparameters import nearest
+
+
+def changed(old: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """The experiment with some fields changed: {"rounds": 50, "solver.lr": 0.1, "algorithm": {"name": "fedavg"}}.
+
+    Values may be plain data or the values themselves. A dotted name, or a table, changes the fields that it mentions
+    and keeps the others, unless it names a value of another kind.
+    """
+    whole = {k: v for k, v in changes.items() if k in PARTS and not isinstance(v, Mapping | str)}
+    base = dataclasses.replace(old, **whole)
+    tables = _nested({k: v for k, v in changes.items() if k not in whole})
+    return dataclasses.replace(base, **fields_from(tables, base))
+
+
+def fields_from(tables: Mapping[str, Any], old: Experiment | None = None) -> dict[str, Any]:
+    """The fields of an experiment from plain data. What a table does not mention is kept from the old experiment."""
+    fields: dict[str, Any] = {}
+    for name, value in tables.items():
+        if name not in FIELDS:
+            raise ValueError(f"An experiment has no field {name!r}.{nearest(name, FIELDS)}")
+        before = None if old is None else getattr(old, name)
+        if isinstance(value, str) and value == "none":
+            fields[name] = None
+        elif name == "split" and isinstance(value, Mapping | str):
+            given = {"name": value} if isinstance(value, str) else dict(value)
+            kept = before if before is not None and given.get("name", before["name"]) == before["name"] else {}
+            fields[name] = {**kept, **given}
+        elif name in PARTS and isinstance(value, Mapping | str):
+            if name == "system" and before is None and isinstance(value, Mapping):
+                value = {"name": "simulated", **value}
+            fields[name] = from_plain(value, PARTS[name], name, before)
+        else:
+            fields[name] = value
+    return fields
+
+
+def _nested(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted names as tables: {"solver": "gd", "solver.lr": 1} becomes {"solver": {"name": "gd", "lr": 1}}."""
+    tables: dict[str, Any] = {}
+    for key, value in sorted(changes.items(), key=lambda item: item[0].count(".")):
+        *path, last = key.split(".")
+        table = tables
+        for depth, name in enumerate(path):
+            inner = table.get(name, {})
+            if not isinstance(inner, Mapping | str):
+                field = (*path, last)[depth + 1]
+                raise ValueError(f"{'.'.join(path[: depth + 1])} has no field {field!r}: it is {inner!r}.")
+            table[name] = {"name": inner} if isinstance(inner, str) else dict(inner)
+            table = table[name]
+        table[last] = value
+    return tables

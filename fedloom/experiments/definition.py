@@ -1,0 +1,190 @@
+"""The definition of an experiment: one frozen value that determines a run, down to its bits.
+
+Its fields are also the keys of a TOML file and the options of the command line.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tomli_w
+
+from fedloom.algorithm import Algorithm
+from fedloom.algorithms import ALGORITHMS
+from fedloom.client import Solver
+from fedloom.cohorts import COHORTS, CohortRule
+from fedloom.engines.checks import checked
+from fedloom.engines.plan import Plan
+from fedloom.engines.run import Run
+from fedloom.experiments.loading import RESPLIT, check_split, find_task, load
+from fedloom.experiments.plain import name_of, to_plain
+from fedloom.hyperparameters import Domain, check_fields, choice, flag, frozen, nearest, optional, static
+from fedloom.models import MODELS
+from fedloom.solvers import SOLVERS
+from fedloom.systems import SYSTEMS, Delays, System
+from fedloom.tasks import TASKS, Loaded, Task
+
+
+def _integer(least: int) -> Domain:
+    return Domain(
+        f"an integer from {least} to 2^32 - 1",
+        lambda v: isinstance(v, int) and not isinstance(v, bool) and least <= v < 2**32,
+    )
+
+
+_task = Domain("a name or a Task", lambda v: isinstance(v, str | Task))
+_algorithm = Domain("an Algorithm, e.g. FedAvg()", lambda v: isinstance(v, Algorithm), ALGORITHMS)
+_solver = Domain("a Solver, e.g. SGD(0.1)", lambda v: isinstance(v, Solver), SOLVERS)
+_cohort = Domain("a CohortRule, e.g. uniform(10)", lambda v: isinstance(v, CohortRule), COHORTS)
+_system = Domain("a System, e.g. System(speeds=2.0)", lambda v: isinstance(v, System | Delays), SYSTEMS)
+_split = Domain(
+    "a name or a table such as {name = 'iid', clients = 10}", lambda v: isinstance(v, Mapping), choices=RESPLIT
+)
+_model = Domain("a name from `fedloom list models`", lambda v: isinstance(v, str), choices=tuple(MODELS))
+_plan = Domain("'auto' or LANESxDEVICES, such as '5x2'", lambda v: isinstance(v, str))
+
+
+class Checked(NamedTuple):
+    """An experiment that can be run: its data, and the run on them."""
+
+    loaded: Loaded
+    run: Run
+
+
+@frozen
+class Experiment:
+    """Everything that determines a run: equal experiments give equal logs, bit for bit, on the same machine and
+    with the same plan (a measured plan is remembered, and a resumed run keeps its own).
+
+    `experiment("digits", "feddyn")` makes one from a task's own settings. Split, model and weights are the task's
+    unless they are given here. The seed determines the split, the initial model, the cohorts and the minibatches, so
+    experiments that differ only in the algorithm see the same clients.
+    """
+
+    task: str | Task = static(_task, "a name from `fedloom list tasks`, FILE.py:NAME, or a Task")
+    algorithm: Algorithm = static(
+        _algorithm, "a name from `fedloom list algorithms`; --algorithm.FIELD sets a hyperparameter"
+    )
+    solver: Solver = static(_solver, "how clients minimize, from `fedloom list solvers`; --solver.lr 0.1 sets a field")
+    cohort: CohortRule = static(_cohort, "who takes part, from `fedloom list cohorts`; --cohort.m 20 sets a field")
+    rounds: int = static(_integer(1), "number of rounds")
+    evaluate_every: int = static(
+        _integer(1), "rounds between evaluations; the last round is always evaluated", default=1
+    )
+    seed: int = static(
+        _integer(0), "determines the split, the initial model, the cohorts and the minibatches", default=0
+    )
+    split: Mapping[str, Any] | None = static(
+        optional(_split), "divide the data anew: --split dirichlet --split.clients 50 --split.alpha 0.1", default=None
+    )
+    model: str | None = static(optional(_model), "another model, from `fedloom list models`", default=None)
+    weights: str | None = static(
+        optional(choice("examples", "uniform")), "population weights: examples or uniform", default=None
+    )
+    own_models: bool = static(
+        flag, "true: also evaluate the clients' own models, which FedDR and FedPD keep", default=False
+    )
+    on_nonfinite: str = static(
+        choice("raise", "drop"), "a client that returns NaN ends the run (raise) or is left out (drop)", default="raise"
+    )
+    plan: str = static(
+        _plan, "clients side by side, and devices, such as 5x2 (default: auto, chosen for you)", default="auto"
+    )
+    engine: str = static(
+        choice("simulate", "events"),
+        "simulate (synchronous rounds, the default) or events (asynchronous, on a virtual clock)",
+        default="simulate",
+    )
+    buffer: int = static(_integer(1), "with events: replies per server update, which counts as a round", default=1)
+    system: System | Delays | None = static(
+        optional(_system),
+        "simulated devices and links, see `fedloom list systems`; --system.faults.lost 0.1 sets a field",
+        default=None,
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.model is not None and self.model not in MODELS:
+            raise ValueError(f"model: there is no {self.model!r}.{nearest(self.model, MODELS)}")
+        if self.split is not None:
+            check_split(self.split)
+        if self.plan != "auto":
+            Plan.from_text(self.plan)
+        if self.engine != "events" and self.buffer != 1:
+            raise ValueError(f"buffer = {self.buffer} requires the asynchronous engine; add engine = 'events'.")
+        if isinstance(self.task, str) and ".py:" in self.task:  # a run may be resumed from another folder
+            path, _, name = self.task.rpartition(":")
+            object.__setattr__(self, "task", f"{pathlib.Path(path).resolve()}:{name}")
+
+    def base_task(self) -> Task:
+        """The task itself, without the experiment's own split, model and weights."""
+        return self.task if isinstance(self.task, Task) else find_task(self.task)
+
+    def load(self) -> Loaded:
+        """The task's data for this seed, with the experiment's own split, model and weights."""
+        split = None if self.split is None else json.dumps({k: _number(v) for k, v in self.split.items()})  # hashable
+        return load(self.base_task(), self.seed, split, self.model, self.weights)
+
+    def check(self) -> "Checked":
+        """Load the data and raise a ValueError for whatever cannot be run, before anything is compiled."""
+        loaded = self.load()
+        asynchronous = self.engine == "events"
+        run = checked(
+            self.algorithm,
+            loaded.federation,
+            self.solver,
+            loaded.w,
+            self.rounds,
+            cohort=self.cohort,
+            seed=self.seed,
+            on_nonfinite=self.on_nonfinite,
+            system=System() if self.system is None and asynchronous else self.system,
+            buffer=self.buffer if asynchronous else None,
+            plan=None if self.plan == "auto" else Plan.from_text(self.plan),
+        )
+        if self.own_models and self.algorithm.own_model(self.algorithm.init_client(loaded.w)) is None:
+            name = method_name(self.algorithm)
+            raise ValueError(f"own_models: {name} does not keep a model for each client; FedDR and FedPD do.")
+        if self.own_models and loaded.data is None:
+            raise ValueError(f"own_models: the clients of task {loaded.task.name!r} have no examples.")
+        return Checked(loaded, run)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The experiment as plain data, from which `from_config` makes it again."""
+        if isinstance(self.task, Task) and TASKS.get(self.task.name, self.task) is not self.task:
+            raise ValueError(
+                f"This task differs from the registered one named {self.task.name!r}; to write it to a file, give it "
+                "a name of its own."
+            )
+        plain: dict[str, Any] = {"task": self.task.name if isinstance(self.task, Task) else self.task}
+        for field in dataclasses.fields(self)[1:]:
+            value = getattr(self, field.name)
+            if field.name in PARTS and value is not None:
+                plain[field.name] = to_plain(value, PARTS[field.name])
+            elif value is not None:
+                table = isinstance(value, Mapping)
+                plain[field.name] = {k: _number(v) for k, v in value.items()} if table else value
+        return plain
+
+    def to_toml(self) -> str:
+        """The experiment as a TOML file, with every field."""
+        plain = self.to_plain()
+        return tomli_w.dumps(dict(sorted(plain.items(), key=lambda item: isinstance(item[1], dict))))
+
+
+FIELDS: dict[str, dataclasses.Field] = {f.name: f for f in dataclasses.fields(Experiment)}
+
+# The fields whose values have a name and fields of their own, with their registries.
+PARTS = {name: f.metadata["domain"].registry for name, f in FIELDS.items() if f.metadata["domain"].registry}
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def method_name(algorithm: Algorithm) -> str:
+    """The name under which an algorithm is registered, or that of its class."""
+    return name_of(algorithm, ALGORITHMS) or type(algorithm).__name__

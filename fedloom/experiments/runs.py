@@ -1,0 +1,262 @@
+"""Run one experiment: log, checkpoints, divergence. A run in a directory can be killed at any moment and resumed."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, BinaryIO
+
+from fedloom.engines import Clock, NonFiniteUpdate, Record, asynchronous, synchronous
+from fedloom.engines.checks import resumed
+from fedloom.engines.choose_plan import planned
+from fedloom.engines.plan import Plan
+from fedloom.experiments import checkpoint
+from fedloom.experiments.about import about
+from fedloom.experiments.definition import Checked, Experiment, method_name
+from fedloom.experiments.files import only_one, write_whole
+from fedloom.experiments.result import COUNTERS, Result, Row, clock_columns
+from fedloom.experiments.run_directory import (
+    ABOUT,
+    CHECKPOINT,
+    CONFIG,
+    LOG,
+    SECONDS,
+    create_run,
+    is_over,
+    read,
+    read_config,
+    read_json,
+    read_rows,
+    read_seconds,
+)
+from fedloom.problem import Vector
+
+EXPLODED = 1e3  # a training loss this many times the first one, or above 1, will not recover
+
+Watch = Callable[[Row], None]
+
+
+def run(
+    experiment: Experiment,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    name: str = "",
+    watch: Iterable[Watch] = (),
+    checkpoint_seconds: float = 10.0,
+) -> Result:
+    """Run an experiment to its end.
+
+    Args:
+        experiment: what to run.
+        directory: a new directory for config, log and checkpoints; None keeps the log in memory only.
+        name: the name of the curve in reports; the algorithm's if not given.
+        watch: functions that are called with every new row.
+        checkpoint_seconds: the time between checkpoints.
+    """
+    checked = experiment.check()
+    if directory is not None:
+        create_run(experiment, directory)
+    return finish(experiment, directory, name=name, watch=watch, checkpoint_seconds=checkpoint_seconds, checked=checked)
+
+
+def resume(
+    directory: str | os.PathLike[str],
+    *,
+    experiment: Experiment | None = None,
+    name: str = "",
+    watch: Iterable[Watch] = (),
+    checkpoint_seconds: float = 10.0,
+) -> Result:
+    """Continue the run of a directory from its last checkpoint, bit for bit as if it had never stopped.
+
+    The experiment is read from the directory; it must be given if its task is neither registered nor in a file.
+    """
+    path = pathlib.Path(directory)
+    config = read_config(path)
+    if experiment is not None and experiment.to_toml() != config.to_toml():
+        raise ValueError(f"{path / CONFIG} differs from the experiment that was given; choose another directory.")
+    return finish(experiment or config, path, name=name, watch=watch, checkpoint_seconds=checkpoint_seconds)
+
+
+def finish(
+    experiment: Experiment,
+    directory: str | os.PathLike[str] | None,
+    *,
+    name: str = "",
+    watch: Iterable[Watch] = (),
+    checkpoint_seconds: float = 10.0,
+    checked: Checked | None = None,
+) -> Result:
+    """Run what is left of an experiment whose directory exists; all of it, in memory, if it has none.
+
+    `checked` is what `experiment.check()` returned, if the caller has just called it.
+    """
+    path = None if directory is None else pathlib.Path(directory)
+    with contextlib.nullcontext() if path is None else only_one(path):
+        if path is not None and is_over(path, experiment):
+            return read(path, name, experiment)
+        checked = checked or experiment.check()
+        return Running(experiment, checked, path, name, tuple(watch), checkpoint_seconds).go()
+
+
+class Running:
+    """A run in progress: its log and its checkpoints. `go` does it all; callers with their own records use the rest."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        checked: Checked,
+        directory: pathlib.Path | None,
+        name: str,
+        watch: tuple[Watch, ...],
+        checkpoint_seconds: float,
+    ):
+        self.experiment, self.directory, self.watch = experiment, directory, watch
+        self.loaded, self.run = checked
+        self.name = name or method_name(experiment.algorithm)
+        self.checkpoint_seconds = checkpoint_seconds
+        self.rows: list[Row] = []
+        self.log: BinaryIO | None = None
+        self.about = about(self.loaded, experiment.own_models)
+        self.plan: Plan | None = None  # chosen when the rounds begin, unless the directory has one
+        self.share = 1.0  # of the elapsed time, which runs side by side divide among them
+        self.spent = 0.0  # by earlier processes
+        self.started = self.saved = time.monotonic()
+
+    def go(self) -> Result:
+        record = self.open()
+        try:
+            w = self._rounds(record)
+        finally:
+            self.close()
+        return self.result(w)
+
+    def open(self) -> Record | None:
+        """Open the log, if there is a directory. Return the record of its last checkpoint."""
+        return None if self.directory is None else self._open(self.directory)
+
+    def close(self) -> None:
+        if self.log is not None:
+            self.log.close()
+
+    def result(self, w: Vector | None) -> Result:
+        return Result(self.name, self.experiment, self.rows, self.about, self._seconds(), self.directory, w)
+
+    def _open(self, directory: pathlib.Path) -> Record | None:
+        """Open the log where the last checkpoint left it, or at its start."""
+        e, record, length = self.experiment, None, 0
+        if (directory / CHECKPOINT).exists():
+            record, length = checkpoint.load(
+                directory / CHECKPOINT, e.algorithm, self.loaded.w, self.loaded.federation.clients, e.to_toml()
+            )
+        self.spent = read_seconds(directory)
+        if length and (not (directory / LOG).exists() or (directory / LOG).stat().st_size < length):
+            raise ValueError(
+                f"{directory / LOG} is shorter than its checkpoint says, so rows were removed. Run the experiment "
+                "again in another directory."
+            )
+        if record is not None:
+            first, values = read_rows(directory)[0], self.loaded.evaluate(self.loaded.w)
+            if json.dumps(values) != json.dumps({name: first.get(name) for name in values}):
+                raise ValueError(
+                    f"{directory}: the metrics of the initial model differ from those in the log, so the task or its "
+                    "data have changed since the run began. Run the experiment again in another directory."
+                )
+        if (directory / ABOUT).exists() and (plan := read_json(directory / ABOUT).get("plan")):
+            self.plan = Plan(**plan)  # rounding depends on it
+        self._write_about()
+        self.log = open(directory / LOG, "a+b")  # noqa: SIM115 (`close` closes it)
+        self.log.truncate(length)
+        self.rows = read_rows(directory)
+        return record
+
+    def _write_about(self) -> None:
+        if self.plan is not None:
+            plan = dataclasses.asdict(self.plan)
+            self.about = {**self.about, "plan": plan, "machine": {**self.about["machine"], "plan": str(self.plan)}}
+        if self.directory is not None:
+            write_whole(self.directory / ABOUT, json.dumps(self.about, indent=1).encode())
+
+    def _rounds(self, start: Record | None) -> Vector | None:
+        e, w = self.experiment, self.loaded.w if start is None else start.w
+        if start is None:
+            self.begin(self._values(w, {}))
+        if self.plan is None:
+            self.plan = planned(self.run).plan
+            self._write_about()
+        run = self.run._replace(plan=self.plan)
+        engine = synchronous if run.buffer is None else asynchronous
+        chunk = min(e.evaluate_every, e.rounds)
+        try:
+            for record in engine.records(run if start is None else resumed(run, start), chunk):
+                if not self.take(record, self._values(record.w, record.clients)):
+                    return None
+                w = record.w
+        except NonFiniteUpdate as error:
+            self.give_up(error.round, str(error))
+            return None
+        return w
+
+    def _values(self, w: Vector, clients: Mapping[int, Any]) -> dict[str, float]:
+        values = self.loaded.evaluate(w)
+        if self.experiment.own_models:
+            values |= self.loaded.evaluate_own(self.experiment.algorithm, clients)
+        return values
+
+    def begin(self, values: dict[str, float]) -> None:
+        """The row of the initial model."""
+        timed = self.experiment.engine == "events" or self.experiment.system is not None
+        self._add(Record(0, None, {}, clock=Clock() if timed else None), values)
+
+    def take(self, record: Record, values: dict[str, float]) -> bool:
+        """Log an evaluated round, and save it if it is time to. Return False if the run diverged and is given up."""
+        if words := self._exploded(values):
+            self.give_up(record.round, words)
+            return False
+        self._add(record, values)
+        late = time.monotonic() - self.saved >= self.checkpoint_seconds
+        if self.directory is not None and (late or record.round == self.experiment.rounds):
+            self._save(self.directory, record)
+        return True
+
+    def _exploded(self, values: dict[str, float]) -> str:
+        loss, first = values["train loss"], self.rows[0]["train loss"]
+        if not math.isfinite(loss):
+            return f"The training loss is {loss}."
+        bound = first + EXPLODED * max(abs(first), 1.0)
+        return f"The training loss is {loss:.3g}, from {first:.3g} at the start." if loss > bound else ""
+
+    def give_up(self, round: int, words: str) -> None:
+        self._write({"round": round, "diverged": words})
+        if self.directory is not None:
+            self._write_seconds(self.directory)
+
+    def _add(self, record: Record, values: dict[str, float]) -> None:
+        counters = {name: getattr(record.counters, field) for name, field in COUNTERS.items()}
+        extra = {} if record.residual is None else {"residual": record.residual}
+        self._write({"round": record.round, **values, **counters, **extra, **clock_columns(record.clock)})
+
+    def _write(self, row: Row) -> None:
+        self.rows.append(row)
+        if self.log is not None:
+            self.log.write(json.dumps(row).encode() + b"\n")
+            self.log.flush()
+        for watch in self.watch:
+            watch(row)
+
+    def _save(self, directory: pathlib.Path, record: Record) -> None:
+        assert self.log is not None
+        os.fsync(self.log.fileno())
+        self._write_seconds(directory)
+        checkpoint.save(directory / CHECKPOINT, record, self.experiment.to_toml(), self.log.tell())
+        self.saved = time.monotonic()
+
+    def _write_seconds(self, directory: pathlib.Path) -> None:
+        write_whole(directory / SECONDS, json.dumps({"seconds": round(self._seconds(), 3)}).encode())
+
+    def _seconds(self) -> float:
+        return self.spent + (time.monotonic() - self.started) * self.share

@@ -1,0 +1,26 @@
+"""A name means one thing: what is imported as a module is a module."""
+
+import importlib
+import pkgutil
+import types
+
+import pytest
+
+import fedloom
+
+LATER = {"fedloom.data", "fedloom.engines", "fedloom.models"}  # whose functions still have the names of modules
+MODULES = sorted(
+    found.name
+    for found in pkgutil.walk_packages(fedloom.__path__, "fedloom.")
+    if not found.name.endswith("__main__") and found.name.rpartition(".")[0] not in LATER
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_public_name_hides_a_module(name):
+    """`import a.b as m` takes the attribute b of a, which a function of the same name would replace."""
+    importlib.import_module(name)
+    parent, _, own = name.rpartition(".")
+    found = getattr(importlib.import_module(parent), own)
+    assert isinstance(found, types.ModuleType)
+    assert found.__name__ == name
