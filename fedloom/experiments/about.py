@@ -13,7 +13,7 @@ import fedloom
 from fedloom.data.describe import label_counts
 from fedloom.tasks import Loaded
 
-PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy", "scikit-learn")
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy")
 DRAWN = 100  # clients in the picture of the split
 
 
