@@ -46,6 +46,7 @@ def test_a_module_can_be_read_in_one_sitting(path):
 
 ALLOWED = {  # what each part may import, besides itself
     "optimizers": set(),
+    "places": set(),
     "hyperparameters": {"optimizers"},
     "problem": set(),
     "algorithm": {"problem"},
@@ -55,12 +56,12 @@ ALLOWED = {  # what each part may import, besides itself
     "schedules": {"hyperparameters", "problem"},
     "algorithms": {"algorithm", "hyperparameters", "optimizers", "problem", "regularizers"},
     "solvers": {"client", "hyperparameters", "optimizers", "problem", "schedules"},
-    "data": {"client", "hyperparameters", "problem"},
+    "data": {"client", "hyperparameters", "places", "problem"},
     "models": {"problem"},
     "metrics": {"client", "data", "problem", "regularizers"},
     "systems": {"hyperparameters"},
     "theory": set(),
-    "engines": {"algorithm", "client", "cohorts", "hyperparameters", "problem", "systems"},
+    "engines": {"algorithm", "client", "cohorts", "hyperparameters", "places", "problem", "systems"},
     "tasks": {
         "algorithm",
         "algorithms",
@@ -70,6 +71,7 @@ ALLOWED = {  # what each part may import, besides itself
         "hyperparameters",
         "metrics",
         "models",
+        "places",
         "problem",
         "regularizers",
         "schedules",

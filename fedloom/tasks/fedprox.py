@@ -19,11 +19,11 @@ from fedloom.cohorts import stragglers, uniform
 from fedloom.data import prepare, splits
 from fedloom.data.dataset import Dataset
 from fedloom.data.federated import FederatedData, held_out, natural
-from fedloom.data.files import data_directory
 from fedloom.data.sources import emnist, mnist, sent140, shakespeare
 from fedloom.data.synthetic import synthetic
 from fedloom.metrics.scores import binary_accuracy, binary_cross_entropy
 from fedloom.models import MODELS
+from fedloom.places import data_directory
 from fedloom.problem import Key
 from fedloom.solvers import SGD
 from fedloom.tasks.task import Setting, Task
