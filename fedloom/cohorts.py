@@ -41,7 +41,7 @@ class CohortRule(ABC):
         return p
 
     @abstractmethod
-    def lanes(self, clients: int) -> int:
+    def room(self, clients: int) -> int:
         """How many distinct clients to make room for; a larger draw is allowed but compiles again."""
 
 
@@ -62,7 +62,7 @@ class everyone(CohortRule):
         draw = _draw(np.arange(len(p)), p)
         return lambda rng, t: draw
 
-    def lanes(self, clients: int) -> int:
+    def room(self, clients: int) -> int:
         return clients
 
 
@@ -81,7 +81,7 @@ class uniform(CohortRule):
 
         return draw
 
-    def lanes(self, clients: int) -> int:
+    def room(self, clients: int) -> int:
         return self.m
 
 
@@ -98,7 +98,7 @@ class with_replacement(CohortRule):
 
         return draw
 
-    def lanes(self, clients: int) -> int:
+    def room(self, clients: int) -> int:
         return min(self.m, clients)
 
 
@@ -121,7 +121,7 @@ class by_weight(CohortRule):
     def usual_weight(self, p: np.ndarray) -> np.ndarray:
         return np.ones(len(p))
 
-    def lanes(self, clients: int) -> int:
+    def room(self, clients: int) -> int:
         return min(self.m, clients)
 
 
@@ -148,7 +148,7 @@ class bernoulli(CohortRule):
 
         return draw
 
-    def lanes(self, clients: int) -> int:
+    def room(self, clients: int) -> int:
         mean = self.q * clients
         return min(clients, int(np.ceil(mean + 3 * np.sqrt(mean * (1 - self.q)))) + 1)
 
@@ -168,7 +168,7 @@ class cyclic(CohortRule):
 
         return draw
 
-    def lanes(self, clients: int) -> int:
+    def room(self, clients: int) -> int:
         return self.m
 
 
@@ -205,7 +205,7 @@ class scheduled(CohortRule):
 
         return draw
 
-    def lanes(self, clients: int) -> int:
+    def room(self, clients: int) -> int:
         return max(len(set(members)) for members in self.trace)
 
 
@@ -256,8 +256,8 @@ class stragglers(CohortRule):
     def usual_weight(self, p: np.ndarray) -> np.ndarray:
         return self.of.usual_weight(p)
 
-    def lanes(self, clients: int) -> int:
-        return self.of.lanes(clients)
+    def room(self, clients: int) -> int:
+        return self.of.room(clients)
 
 
 COHORTS["stragglers"] = stragglers  # here, since its own field is a rule by name

@@ -20,7 +20,7 @@ import numpy as np
 from fedloom.algorithm import Algorithm, Cohort, Exchange
 from fedloom.client import Federation, LocalClient, Objective, Solver
 from fedloom.cohorts import CohortRule, by_weight, everyone, scheduled, uniform, with_replacement
-from fedloom.data.quadratics import Quadratics, quadratics
+from fedloom.data.quadratic import Quadratics, quadratics
 from fedloom.engines.reference import reference
 from fedloom.engines.run import NonFiniteUpdate, Record
 from fedloom.engines.simulate import simulate

@@ -105,7 +105,7 @@ def test_everyone():
         np.testing.assert_array_equal(ids, np.arange(6))
         np.testing.assert_array_equal(weight, p)
         np.testing.assert_array_equal(work, np.ones(6))
-    assert everyone().lanes(6) == 6
+    assert everyone().room(6) == 6
 
 
 def test_uniform_has_m_clients_all_equally_likely():
@@ -226,7 +226,7 @@ def test_bernoulli_sizes_in_a_large_population():
     # Binomial(n, q), since an empty round is out of the question: mean 100, variance 99.9.
     assert abs(sizes.mean() - 100) < 5 * 10 / np.sqrt(400)
     assert 0.75 < sizes.var() / 99.9 < 1.3
-    assert np.mean(sizes <= bernoulli(q).lanes(n)) > 0.99
+    assert np.mean(sizes <= bernoulli(q).room(n)) > 0.99
 
 
 @pytest.mark.parametrize(("n", "m"), [(6, 2), (7, 3), (5, 5), (10, 7), (4, 1)])
@@ -260,7 +260,7 @@ def test_scheduled_replays_its_trace():
     np.testing.assert_array_equal(third.ids, [3, 4])
     np.testing.assert_allclose(third.weight, [p[3], 3 * p[4]], rtol=1e-15)
     np.testing.assert_array_equal(third.work, np.ones(2))
-    assert scheduled(trace).lanes(6) == 3
+    assert scheduled(trace).room(6) == 3
 
 
 @pytest.mark.parametrize(
@@ -395,13 +395,13 @@ def test_bad_hyperparameters_raise_a_sentence(make, message):
     ],
     ids=str,
 )
-def test_lanes_have_room_for_the_usual_draw(rule):
-    lanes = rule.lanes(200)
+def test_there_is_room_for_the_usual_draw(rule):
+    room = rule.room(200)
     sizes = np.array([len(d.ids) for d in draws(rule, weights(200), 300)])
-    assert np.mean(sizes <= lanes) >= 0.99
-    assert lanes <= 200
+    assert np.mean(sizes <= room) >= 0.99
+    assert room <= 200
     # And not so much room that most of it is wasted.
-    assert sizes.max() >= lanes / 2
+    assert sizes.max() >= room / 2
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ TOLERANT = [fl.FedAvg(lr=0.8), fl.Scaffold(), fl.FedDR(eta=0.7, alpha=0.9), fl.F
 @pytest.mark.parametrize("cohort", [cohorts.everyone(), cohorts.uniform(3)], ids=["everyone", "uniform"])
 @pytest.mark.parametrize("algorithm", TOLERANT, ids=lambda v: type(v).__name__)
 def test_equal_speeds_and_a_buffer_of_the_cohort_are_synchronous_rounds(algorithm, cohort):
-    buffer = cohort.lanes(RAGGED.clients)
+    buffer = cohort.room(RAGGED.clients)
     args = algorithm, RAGGED, SGD, W, 6
     for a, b in zip(fl.simulate(*args, cohort=cohort), fl.events(*args, cohort=cohort, buffer=buffer), strict=True):
         np.testing.assert_allclose(a.w, b.w, rtol=1e-12, atol=1e-12)

@@ -101,7 +101,7 @@ def points_at_once(algorithm: Algorithm, federation: Federation, w: Vector, coho
     """How many points of this structure to run side by side; 1: run each alone, with `simulate`."""
     if w.size > SMALL:
         return 1
-    lanes = (everyone() if cohort is None else cohort).lanes(federation.clients)
+    lanes = (everyone() if cohort is None else cohort).room(federation.clients)
     memory, server = (nbytes(jax.eval_shape(init, w)) for init in (algorithm.init_client, algorithm.init))
     state = 2 * server + (federation.clients + 2 * lanes) * memory + _COPIES * lanes * nbytes(w)
     return int(min(max(BUDGET // state, 1), MOST))

@@ -58,7 +58,7 @@ def prepare(
     if algorithm.needs_everyone and on_nonfinite == "drop":
         raise ValueError(f"{who} needs every client in every round, so none can be dropped; use on_nonfinite='raise'.")
     if system is not None:
-        _check_system(system, algorithm, len(p), cohort.lanes(len(p)))
+        _check_system(system, algorithm, len(p), cohort.room(len(p)))
     partial = cohort.partial_work or (isinstance(system, System) and system.partial_work)
     needed = algorithm.needs | ({"work"} if partial else set())
     if missing := needed - solver.offers:
@@ -84,7 +84,7 @@ def prepare(
     server = jax.tree.map(lambda x: jnp.array(x, jnp.asarray(x).dtype), algorithm.init(w))
     start = Record(0, server, {}, origin=origin) if resume is None else _checked_resume(resume, server, origin, rounds)
     key, drop = jax.random.key(int(seed)), on_nonfinite == "drop"
-    lanes = cohort.lanes(len(p))
+    lanes = cohort.room(len(p))
     return Run(
         algorithm,
         federation,

@@ -96,7 +96,7 @@ def turns(result: Result, row: Row) -> float:
     """Exchanges; where the server waits for nobody, how often a client that is always at work replies, on average."""
     if result.experiment.engine != "events":
         return float(row["exchanges"])
-    return float(row["messages"] / 2 / result.experiment.cohort.lanes(result.about["clients"]))
+    return float(row["messages"] / 2 / result.experiment.cohort.room(result.about["clients"]))
 
 
 DERIVED = {

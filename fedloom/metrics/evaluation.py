@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedloom.data.examples import in_chunks, rows_at, rows_at_once
+from fedloom.data.empirical_risk import in_chunks, rows_at, rows_at_once
 from fedloom.data.split import Split
 from fedloom.problem import Key, Vector
 

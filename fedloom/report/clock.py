@@ -58,7 +58,7 @@ def _mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:
 
 def _seat_seconds(result: Result, row: Mapping[str, Any]) -> float:
     """Simulated seconds times the clients that may be at work at once."""
-    seats = result.experiment.cohort.lanes(result.about["clients"])
+    seats = result.experiment.cohort.room(result.about["clients"])
     return max(row["simulated seconds"] * seats, 1e-300)
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from fedloom.algorithms import FedAvg, FedDR, FedPD, FedProx
 from fedloom.cohorts import everyone, uniform
-from fedloom.data import prepare, splits
-from fedloom.data.federated import FederatedData, federated, natural
+from fedloom.data import inputs, splits
+from fedloom.data.federated_data import FederatedData, federated, natural
 from fedloom.data.files import locate
 from fedloom.data.sources import leaf, mnist
-from fedloom.data.synthetic import synthetic
+from fedloom.data.synthetic_data import synthetic
 from fedloom.models import MODELS
 from fedloom.regularizers import l1
 from fedloom.solvers import SGD
@@ -72,7 +72,7 @@ def _mnist(seed: int) -> FederatedData:
     return federated(data, splits.iid(len(data.y), 20, seed))
 
 
-_FEMNIST: dict[str, Any] = {"prepare": prepare.unit, "paper": PAPER}
+_FEMNIST: dict[str, Any] = {"prepare": inputs.unit, "paper": PAPER}
 
 TASKS = (
     *(
@@ -101,7 +101,7 @@ TASKS = (
         "asyncfeddr-mnist",
         _mnist,
         MODELS["asyncfeddr-mnist"](),
-        prepare=prepare.standardised(*prepare.MNIST),
+        prepare=inputs.standardised(*inputs.MNIST),
         paper=PAPER,
         settings=_asynchronous(100),
         about="MNIST over 20 clients, iid: a hidden layer of 128.",

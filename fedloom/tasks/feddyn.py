@@ -17,11 +17,11 @@ import numpy as np
 
 from fedloom.algorithms import FedAvg, FedDyn, FedProx, Scaffold
 from fedloom.cohorts import bernoulli, everyone
-from fedloom.data import prepare, splits
+from fedloom.data import inputs, splits
 from fedloom.data.dataset import Dataset
-from fedloom.data.federated import FederatedData, federated, natural
+from fedloom.data.federated_data import FederatedData, federated, natural
 from fedloom.data.sources import cifar, emnist, mnist, shakespeare
-from fedloom.data.synthetic import feddyn_synthetic
+from fedloom.data.synthetic_data import feddyn_synthetic
 from fedloom.models import MODELS
 from fedloom.schedules import exponential
 from fedloom.solvers import SGD
@@ -170,7 +170,7 @@ MNIST = _digits_or_letters(
     "mnist-2nn",
     "2nn",
     mnist.mnist,
-    prepare.standardised(*prepare.MNIST),
+    inputs.standardised(*inputs.MNIST),
     600,
     {"iid": (0.03, 0.01, 0.01), "dir0.6": (0.01,) * 3, "dir0.3": (0.01,) * 3},
     title="MNIST",
@@ -189,7 +189,7 @@ EMNIST_L = _digits_or_letters(
     "emnist-l",
     "feddyn-emnist",
     _standardised_letters,
-    prepare.plain,
+    inputs.plain,
     500,
     {"iid": (0.003, 0.005, 0.003), "dir0.6": (0.005, 0.005, 0.001), "dir0.3": (0.01, 0.005, 0.005)},
     title="The letters A to J of EMNIST",
@@ -226,7 +226,7 @@ def _cifar(
     tuned_over: dict[str, tuple[float, ...]] | None = None,
     **row: Any,
 ) -> Task:
-    source, colours = (cifar.cifar10, prepare.CIFAR10) if classes == 10 else (cifar.cifar100, prepare.CIFAR100)
+    source, colours = (cifar.cifar10, inputs.CIFAR10) if classes == 10 else (cifar.cifar100, inputs.CIFAR100)
     row = {"alpha": 0.01, "mu": 1e-4, "epochs": 5, "k": 50, "batch_size": 50, "weight_decay": 1e-3} | row
     name = f"cifar{classes}-{'cnn' if model is None else 'resnet18gn'}-{kind}{suffix}"
     sizes = ", unequal sizes" if sigma else ""
@@ -234,7 +234,7 @@ def _cifar(
         name,
         _split(source, clients, _KINDS[kind], sigma),
         MODELS[model or f"feddyn-cifar{classes}"](),
-        prepare=prepare.cifar_feddyn(*colours),
+        prepare=inputs.cifar_feddyn(*colours),
         paper=PAPER,
         settings={f"{share:.0%}": _settings(share, rounds, **row) for share in shares},
         tuned_over=_SEARCH if tuned_over is None else tuned_over,
@@ -285,7 +285,7 @@ SHAKESPEARE = tuple(
         name,
         source,
         MODELS["feddyn-shakespeare"](),
-        prepare=prepare.tokens,
+        prepare=inputs.tokens,
         paper=PAPER,
         settings={
             f"{share:.0%}": _settings(share, 1000, alpha=alpha, decay=decay, **_LSTM)
