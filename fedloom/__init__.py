@@ -14,6 +14,7 @@ from fedloom import schedules as schedules
 from fedloom import sinks as sinks
 from fedloom import systems as systems
 from fedloom import tasks as tasks
+from fedloom import theory as theory
 from fedloom.algorithm import Algorithm as Algorithm
 from fedloom.algorithm import Client as Client
 from fedloom.algorithm import Cohort as Cohort

@@ -69,9 +69,9 @@ class Exchange(NamedTuple):
 class Algorithm(ABC):
     """A federated method as a value. Subclasses are frozen dataclasses whose fields are the hyperparameters."""
 
+    about: ClassVar[str] = ""  # in one line, for a method that shares its file, and so its docstring, with others
     # With default options the optimum of sum_k p_k F_k is a fixed point even though the clients differ.
     # False: the limit is off by O(client step size).
-    about: ClassVar[str] = ""  # in one line, for a method that shares its file, and so its docstring, with others
     exact: ClassVar[bool] = True
     needs_everyone: ClassVar[bool] = False
     # A reply may meet a newer server state. True if replies are differences of things the client itself knows, or if

@@ -37,15 +37,29 @@ def _tolerance(w: Vector) -> float:
     return float(jnp.finfo(w.dtype).eps) ** 0.5  # type: ignore[no-untyped-call]
 
 
+def _unit(size: Vector) -> Vector:
+    """A power of two of about this size: in such units squares neither overflow nor vanish, and division is exact."""
+    return jnp.ldexp(jnp.ones_like(size), jnp.frexp(size)[1] - 1)
+
+
 def _onto_simplex(v: Vector, scale: Scalar) -> Vector:
-    """The nearest point with nonnegative coordinates that add up to scale: max(v - theta, 0) for the right theta.
+    """The nearest point with non-negative coordinates that sum to scale: max(v - theta, 0) for the right theta.
+
+    Coordinates and their sum are right to a few roundings of scale, however large v is: we work with differences in
+    units of scale.
 
     optax.projections has it too, but fails on float32 models where float64 is enabled.
     """
-    u = jnp.sort(v, descending=True)
-    theta = (jnp.cumsum(u) - scale) / jnp.arange(1, v.size + 1, dtype=v.dtype)
-    last = jnp.sum(u > theta) - 1  # the coordinates that stay positive are the largest ones
-    return jnp.maximum(v - theta[last], 0)
+    scale = jnp.asarray(scale, v.dtype)
+    v_sorted = jnp.sort(v, descending=True)
+    u = jnp.maximum((v_sorted - v_sorted[0]) / scale, -1)  # whatever is below -1 becomes 0 anyway
+    theta = (jnp.cumsum(u) - 1) / jnp.arange(1, v.size + 1, dtype=v.dtype)
+    least = v_sorted[jnp.sum(u > theta) - 1]  # the smallest coordinate that stays positive; the largest always does
+    x = (v - least) / scale
+    # Newton's method for a sum of 1. One step suffices unless rounding has changed which coordinates stay positive.
+    for _ in range(2):
+        x = x - (jnp.sum(jnp.maximum(x, 0)) - 1) / jnp.sum(x >= 0).astype(v.dtype)
+    return scale * jnp.maximum(x, 0)
 
 
 def _onto_l1_ball(v: Vector, radius: Scalar) -> Vector:
@@ -96,7 +110,8 @@ class l2(Regularizer):
         if sum(sizes) != w.size:
             raise ValueError(f"l2: groups add up to {sum(sizes)} coordinates, but the model has {w.size}.")
         group = np.repeat(np.arange(len(sizes)), sizes)
-        return jnp.sqrt(jax.ops.segment_sum(w**2, group, num_segments=len(sizes))), group
+        unit = _unit(jax.ops.segment_max(jnp.abs(w), group, num_segments=len(sizes)))
+        return unit * jnp.sqrt(jax.ops.segment_sum((w / unit[group]) ** 2, group, num_segments=len(sizes))), group
 
     def value(self, w: Vector) -> Scalar:
         return self.strength * jnp.sum(self._norms(w)[0])
@@ -147,8 +162,8 @@ class l_inf(Regularizer):
     def prox(self, v: Vector, step: Scalar) -> Vector:
         # Moreau: what the prox removes is the projection onto the ball of the dual norm.
         radius = jnp.asarray(step * self.strength, v.dtype)
-        safe = jnp.where(radius > 0, radius, 1)
-        return jnp.where(radius > 0, v - _onto_l1_ball(v, safe), v)
+        acts = radius >= jnp.finfo(v.dtype).tiny  # type: ignore[no-untyped-call]
+        return jnp.where(acts, v - _onto_l1_ball(v, jnp.where(acts, radius, 1)), v)
 
 
 @frozen
@@ -216,10 +231,14 @@ class l2_ball(Regularizer):
     radius: float = hyper(positive, "radius of the ball", default=1.0)
 
     def value(self, w: Vector) -> Scalar:
-        return _indicator(jnp.linalg.norm(w) <= self.radius * (1 + _tolerance(w)))
+        unit = _unit(jnp.max(jnp.abs(w)))
+        return _indicator(unit * jnp.linalg.norm(w / unit) <= self.radius * (1 + _tolerance(w)))
 
     def prox(self, v: Vector, step: Scalar) -> Vector:
-        return v * jnp.minimum(1, self.radius / jnp.maximum(jnp.linalg.norm(v), self.radius))
+        unit = _unit(jnp.max(jnp.abs(v)))
+        u = v / unit
+        norm = jnp.linalg.norm(u)
+        return jnp.where(unit * norm <= self.radius, v, u * (self.radius / jnp.maximum(norm, 1)))  # norm >= 1 outside
 
 
 REGULARIZERS: dict[str, type[Regularizer]] = {

@@ -20,7 +20,7 @@ import numpy as np
 from fedloom.algorithm import Algorithm, Cohort, Exchange
 from fedloom.client import Federation, LocalClient, Objective, Solver
 from fedloom.cohorts import CohortRule, by_weight, everyone, scheduled, uniform, with_replacement
-from fedloom.data.quadratics import Quadratics, quadratics
+from fedloom.data.quadratic import Quadratics, quadratics
 from fedloom.engines import NonFiniteUpdate, Record, reference, simulate
 from fedloom.hyperparameters import frozen
 from fedloom.solvers import GD, Adagrad, Exact

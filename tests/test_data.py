@@ -1,6 +1,8 @@
 """Federations: their losses and gradients against NumPy, their weights, and what they refuse."""
 
+import importlib
 import itertools
+import pkgutil
 
 import jax
 import jax.numpy as jnp
@@ -310,3 +312,11 @@ def test_a_float32_model_on_float64_examples():
     w = jnp.ones(X.shape[1], jnp.float32)
     assert federation.objective(0).loss(w).dtype == jnp.float32
     assert federation.objective(0).grad(w).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("package", [fl.data, fl.data.sources, fl.splits, fl.solvers, fl.systems, fl.theory])
+def test_no_function_hides_a_module_of_its_name(package):
+    """`import fedloom.data.x as m` gives the attribute x of the package, which must be the module."""
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(found.name)
+        assert getattr(package, found.name.rpartition(".")[2]) is module

@@ -146,7 +146,7 @@ def test_more_clients_than_lanes():
 
             return draw
 
-        def lanes(self, clients):
+        def room(self, clients):
             return 4
 
     args = (fl.Scaffold(), federation, fl.GD(0.1, 2), W, 6)

@@ -15,7 +15,7 @@ from tests.federations import FEDERATION, W, bits, least_squares
 
 @frozen
 class Poison(fl.FedDR):
-    """Client 4 returns NaN from round 1 on."""
+    """Client 4 returns NaN from the second round on."""
 
     def local(self, w, k, client):
         reply, memory = super().local(w, k, client)
@@ -28,7 +28,7 @@ class Poison(fl.FedDR):
 def test_a_nan_is_named(engine, chunk):
     more = {"chunk": chunk} if engine is fl.simulate else {}
     run = engine(Poison(2.0), FEDERATION, fl.Exact(), W, 3, **more)
-    with pytest.raises(fl.NonFiniteUpdate, match=r"Client 4 .* round 1 .*'train'.*drop"):
+    with pytest.raises(fl.NonFiniteUpdate, match=r"Client 4 .* round 2, .*'train'.*drop"):
         list(run)
 
 
@@ -57,7 +57,7 @@ def test_a_round_in_which_nobody_counts_changes_nothing():
 
 @frozen
 class BlindFedDANE(fl.FedDANE):
-    """No gradient arrives in round 0."""
+    """No gradient arrives in the first round."""
 
     def gradient(self, w, memory, client):
         g, memory = super().gradient(w, memory, client)
@@ -66,7 +66,7 @@ class BlindFedDANE(fl.FedDANE):
 
 @pytest.mark.parametrize("engine", [fl.simulate, fl.reference])
 def test_an_exchange_in_which_nobody_counts_ends_the_round(engine):
-    """Without g the second exchange would correct with nothing: round 0 must leave w, round 1 be an ordinary one."""
+    """Without g the second exchange would correct with nothing: the first round must leave w, the second is ordinary."""
     args = (FEDERATION, fl.Exact(), W, 2)
     first, second = engine(BlindFedDANE(mu=0.5), *args, on_nonfinite="drop")
     assert np.array_equal(first.w, W)
@@ -105,7 +105,7 @@ def test_clients_without_weight_change_nothing(engine):
 def test_a_server_that_overflows_is_named(engine):
     """All replies are finite, the server's own arithmetic is not."""
     run = engine(fl.FedAvg(lr=1e308), FEDERATION, fl.GD(1.0, 1), 1e3 * W, 1)
-    with pytest.raises(fl.NonFiniteUpdate, match=r"server's state .* round 0 .*'train'"):
+    with pytest.raises(fl.NonFiniteUpdate, match=r"server's state .* round 1, .*'train'"):
         list(run)
 
 
@@ -129,7 +129,7 @@ def test_an_error_inside_a_client_is_named():
             return super().local(w, memory, client)
 
     run = fl.reference(Broken(), FEDERATION, fl.GD(), W, 3, cohort=cohorts.scheduled([[0], [3, 5], [1]]))
-    with pytest.raises(fl.ClientError, match=r"Client 3, round 1 .*'train': ZeroDivisionError: oops") as caught:
+    with pytest.raises(fl.ClientError, match=r"Client 3, round 2, .*'train': ZeroDivisionError: oops") as caught:
         list(run)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import pickle
 import struct
+import tempfile
 
 import numpy as np
 import pytest
@@ -13,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedloom.cache import cache_directory
 from fedloom.data.catalogue import CATALOGUE
-from fedloom.data.files import data_directory, locate, open_binary
+from fedloom.data.files import locate, open_binary
 from fedloom.data.idx import read_idx, read_images, read_labels
 from fedloom.data.pickles import read_arrays
+from fedloom.places import cache_directory, data_directory
 
 CODES = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
 
@@ -47,6 +48,17 @@ def test_the_data_directory_is_what_the_environment_says(monkeypatch, tmp_path):
     assert data_directory() == tmp_path / "cache" / "fedloom"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert data_directory() == cache_directory() == tmp_path / ".cache" / "fedloom"
+
+
+def test_a_user_without_a_home_has_a_cache_in_the_temporary_directory(monkeypatch, tmp_path):
+    def nobody():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setenv("FEDLOOM_DATA", "")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(pathlib.Path, "home", nobody)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert data_directory() == cache_directory() == tmp_path / "fedloom"
 
 
 def test_the_first_of_several_names_that_exists_is_located(directory):

@@ -8,9 +8,9 @@ import sys
 
 import jax
 import numpy as np
-
 from fedloom.experiments.experiment import experiment
 from fedloom.experiments.run import LOG, plan, read, run
+
 from tests import conftest
 
 KILLS = 20

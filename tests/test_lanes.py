@@ -205,7 +205,7 @@ def test_more_clients_than_were_expected():
         def over(self, p):
             return lambda rng, t: cohorts.Draw(np.arange(2 + 3 * t), p[: 2 + 3 * t], np.ones(2 + 3 * t))
 
-        def lanes(self, clients):
+        def room(self, clients):
             return 2
 
     args = (fl.Scaffold(), RAGGED, SGD, W, 2)

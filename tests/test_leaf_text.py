@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fedloom.data import prepare
+from fedloom.data import inputs
 from fedloom.data.sources.sent140 import sent140
 from fedloom.data.sources.shakespeare import shakespeare_leaf_files
 from fedloom.data.text import LEAF_ALPHABET
@@ -54,7 +54,7 @@ def test_tweets_become_vectors_of_words(tweets):
     assert list(d.y) == [1, 0, 1]
     assert list(d.test_y) == [0, 1]
     assert vectors.table.shape == (1 + 7, 300)  # without the word that does not occur
-    x, y = prepare.embedded(vectors)((d.x, d.y), None)
+    x, y = inputs.embedded(vectors)((d.x, d.y), None)
     assert x.shape == (3, 25, 300)
     np.testing.assert_array_equal(y, d.y)
     zero = np.zeros(300)
@@ -62,7 +62,7 @@ def test_tweets_become_vectors_of_words(tweets):
     second = [zero, vector("sad"), vector("day"), vector("!"), *[zero] * 21]  # GloVe has no capitals
     np.testing.assert_allclose(x, [first, second, [vector("word")] * 25], atol=1e-6)
     np.testing.assert_array_equal(d.test_x[0], np.zeros(25))
-    assert prepare.embedded(vectors) is prepare.embedded(vectors)
+    assert inputs.embedded(vectors) is inputs.embedded(vectors)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_plans_in_words():
         assert Plan.from_text(text) == plan
         assert str(plan) == words
     for text in ("5y2", "", "x", "5x", "x2", "1x2x3", "-1", "1.5", "5 x 2"):
-        with pytest.raises(ValueError, match=rf"plan must be LANES or LANESxDEVICES, such as 5x2, got '{text}'\."):
+        with pytest.raises(ValueError, match=rf"plan must be LANES or LANESxDEVICES, e\.g\. 5x2, got '{text}'\."):
             Plan.from_text(text)
     with pytest.raises(ValueError, match="lanes must be a positive integer"):
         Plan.from_text("0x2")
@@ -141,7 +141,7 @@ def test_what_was_measured_is_remembered(long, cache):
     run, said = run_of(), []
     assert choose_plan.planned(run, said.append).plan == Plan(2, 1)
     assert len(said) == len(long) >= 3
-    assert set(long) >= {Plan(1), Plan(2), Plan(-(-run.lanes // 2))}
+    assert set(long) >= {Plan(1), Plan(2), Plan(-(-run.cohort_room // 2))}
     assert [p.devices for p in long] == sorted((p.devices for p in long), reverse=True)
     (kept,) = cache.iterdir()
     assert json.loads(kept.read_text()) == {"lanes": 2, "devices": 1}

@@ -45,7 +45,7 @@ def test_a_module_can_be_read_in_one_sitting(path):
 
 
 ALLOWED = {  # what each part may import, besides itself
-    "cache": set(),
+    "places": set(),
     "version": set(),
     "hyperparameters": set(),
     "problem": set(),
@@ -56,12 +56,12 @@ ALLOWED = {  # what each part may import, besides itself
     "schedules": {"hyperparameters", "problem"},
     "algorithms": {"algorithm", "hyperparameters", "problem", "regularizers"},
     "solvers": {"client", "hyperparameters", "problem", "schedules"},
-    "data": {"cache", "client", "hyperparameters", "problem"},
+    "data": {"client", "hyperparameters", "places", "problem"},
     "models": {"problem"},
     "metrics": {"client", "data", "problem", "regularizers"},
     "systems": {"hyperparameters"},
     "theory": set(),
-    "engines": {"algorithm", "cache", "client", "cohorts", "hyperparameters", "problem", "systems"},
+    "engines": {"algorithm", "client", "cohorts", "hyperparameters", "places", "problem", "systems"},
     "tasks": {
         "algorithm",
         "algorithms",
@@ -71,6 +71,7 @@ ALLOWED = {  # what each part may import, besides itself
         "hyperparameters",
         "metrics",
         "models",
+        "places",
         "problem",
         "regularizers",
         "schedules",

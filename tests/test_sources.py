@@ -12,6 +12,7 @@ import pytest
 
 from fedloom.data import download
 from fedloom.data.sources.cifar import cifar10, cifar100
+from fedloom.data.sources.digits import digits
 from fedloom.data.sources.emnist import CLASSES, emnist, emnist_l
 from fedloom.data.sources.mnist import mnist
 from tests.test_files import idx
@@ -35,6 +36,32 @@ def real(folder):
 def put(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+# Digits.
+
+
+def test_digits_are_the_published_table():
+    data = digits()
+    assert data.x.shape == (1437, 8, 8)
+    assert data.test_x.shape == (360, 8, 8)
+    assert data.x.dtype == data.test_x.dtype == np.float32
+    assert data.y.dtype == data.test_y.dtype == np.int32
+    labels = np.concatenate([data.y, data.test_y])
+    assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    pixels = 16 * np.concatenate([data.x, data.test_x])
+    np.testing.assert_array_equal(pixels, np.round(pixels))
+    assert (pixels.min(), pixels.max()) == (0, 16)
+    # The first row of UCI's optdigits.tes.
+    assert pixels[0, 0].tolist() == [0, 0, 5, 13, 9, 1, 0, 0]
+    assert labels[:10].tolist() == list(range(10))
+
+
+def test_digits_are_those_of_scikit_learn_in_the_same_order():
+    images, labels = pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True)
+    data = digits()
+    np.testing.assert_array_equal(16 * np.concatenate([data.x, data.test_x]).reshape(1797, 64), images)
+    np.testing.assert_array_equal(np.concatenate([data.y, data.test_y]), labels)
 
 
 # MNIST.

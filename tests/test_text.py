@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedloom.data.files import data_directory
 from fedloom.data.sources.shakespeare import roles, shakespeare_leaf, shakespeare_tff
 from fedloom.data.text import LEAF_ALPHABET, TFF_ALPHABET, encode_snippets, leaf_codes, one_line, pieces
+from fedloom.places import data_directory
 
 # The alphabets.
 

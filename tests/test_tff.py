@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedloom.data import prepare
+from fedloom.data import inputs
 from fedloom.data.sources.stackoverflow import (
     encode_sentences,
     frequent_tags,
@@ -294,7 +294,7 @@ def test_tags_and_bags_of_words(stackoverflow):
             dict(zip(clients[k], values, strict=True)) for k in ids for values in zip(*clients[k].values(), strict=True)
         ]
         want = [slow_bag(row, VOCABULARY, [b"python", b"java", b"jax"]) for row in rows]
-        bags, targets = prepare.bag_of_words(5, 3)((x, y), None)
+        bags, targets = inputs.bag_of_words(5, 3)((x, y), None)
         np.testing.assert_allclose(bags, [bag for bag, _ in want], rtol=1e-12, atol=1e-15)
         np.testing.assert_array_equal(targets, [target for _, target in want])
     assert stackoverflow_tags(clients=["3"], per_client=2, words=5, tags=3).x[0].shape[0] == 2

@@ -23,7 +23,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 import fedloom as fl  # noqa: E402
-from fedloom.data.examples import Examples  # noqa: E402
+from fedloom.data.empirical_risk import Examples  # noqa: E402
 from fedloom.engines.memory_store import DiskStore  # noqa: E402
 from fedloom.metrics import cross_entropy  # noqa: E402
 

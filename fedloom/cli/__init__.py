@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 
 import jax
 
-from fedloom.cache import cache_directory
 from fedloom.cli import experimenting, listing
 from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
 from fedloom.hyperparameters import nearest
+from fedloom.places import cache_directory
 from fedloom.version import __version__
 
 MOST_DEVICES = 8  # that a CPU is divided into: each has a copy of the data

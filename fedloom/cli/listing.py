@@ -11,13 +11,13 @@ from fedloom import cohorts, regularizers, solvers, systems
 from fedloom.algorithms import ALGORITHMS
 from fedloom.data.catalogue import CATALOGUE
 from fedloom.data.download import fetch
-from fedloom.data.files import data_directory
 from fedloom.data.splits import SPLITS
 from fedloom.experiments.about import about
 from fedloom.experiments.loading import find_task
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import brief, nearest
 from fedloom.models import MODELS
+from fedloom.places import data_directory
 from fedloom.reproductions import REPRODUCTIONS
 from fedloom.tasks import TASKS, Task
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedloom.data.catalogue import CATALOGUE, File
-from fedloom.data.files import data_directory
+from fedloom.places import data_directory
 
 _TIMEOUT = 60.0  # seconds without a byte
 _CHUNK = 1 << 20

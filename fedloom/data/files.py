@@ -1,21 +1,14 @@
-"""The data directory: where it is, which files are in it, and how they are opened."""
+"""Files of the data directory: finding and opening them."""
 
 import contextlib
 import gzip
-import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from fedloom.cache import cache_directory
 from fedloom.data.catalogue import CATALOGUE
-
-
-def data_directory() -> Path:
-    """The directory named by the environment variable FEDLOOM_DATA; without it, FedLoom's cache directory."""
-    named = os.environ.get("FEDLOOM_DATA")
-    return Path(named).expanduser() if named else cache_directory()
+from fedloom.places import data_directory
 
 
 def locate(*names: str) -> Path:
@@ -33,11 +26,12 @@ def locate(*names: str) -> Path:
     entry = next(
         (entry for entry, files in CATALOGUE.items() for f in files if {f.path, *f.unpacked()} & set(names)), None
     )
-    download = "Put the file there; `fedloom download` does not have it, docs/data.md says what it is. "
-    if entry is not None:
-        download = f"Run `fedloom download {entry}`, or put the file there yourself. "
+    if entry is None:
+        advice = "Put the file there; `fedloom download` does not have it, and docs/data.md says what it is."
+    else:
+        advice = f"Run `fedloom download {entry}`, or put the file there yourself."
     raise FileNotFoundError(
-        f"{names[0]}{or_else} is missing: there is no {directory / names[0]}. {download or 'Put the file there. '}"
+        f"{names[0]}{or_else} is missing: there is no {directory / names[0]}. {advice} "
         "The environment variable FEDLOOM_DATA sets the directory in which data is looked for."
     )
 

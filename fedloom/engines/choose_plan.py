@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedloom.algorithm import Client, Cohort, Round, Server
-from fedloom.cache import cache_directory
 from fedloom.cohorts import Draw
 from fedloom.engines.costs import LocalSteps, in_steps
 from fedloom.engines.lanes import cohort_arrays
@@ -29,6 +28,7 @@ from fedloom.engines.run import Run
 from fedloom.engines.sync_program import on_devices, run_rounds
 from fedloom.engines.trees import shapes
 from fedloom.hyperparameters import frozen
+from fedloom.places import cache_directory
 from fedloom.problem import Problem, Vector
 from fedloom.systems import Delays
 

@@ -13,7 +13,7 @@ from fedloom.data.describe import label_counts
 from fedloom.tasks import Loaded
 from fedloom.version import __version__
 
-PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy", "scikit-learn")
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy")
 DRAWN = 100  # clients shown in the picture of the split
 
 

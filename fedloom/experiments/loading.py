@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.data.federated import FederatedData
+from fedloom.data.federated_data import FederatedData
 from fedloom.data.splits import SPLITS
 from fedloom.hyperparameters import nearest
 from fedloom.models import MODELS

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from fedloom.data.examples import in_chunks, rows_at, rows_at_once
+from fedloom.data.empirical_risk import in_chunks, rows_at, rows_at_once
 from fedloom.data.split import Split
 from fedloom.metrics.scores import Metric
 from fedloom.problem import Key, Vector

@@ -11,11 +11,11 @@ divide MNIST and scale pixels is not known, so iid and standardised.
 
 from fedloom.algorithms import FedAvg, FedDR, FedPD, FedProx
 from fedloom.cohorts import everyone, uniform
-from fedloom.data import prepare, splits
-from fedloom.data.federated import FederatedData, federated, natural
+from fedloom.data import inputs, splits
+from fedloom.data.federated_data import FederatedData, federated, natural
 from fedloom.data.files import locate
 from fedloom.data.sources import leaf, mnist
-from fedloom.data.synthetic import synthetic
+from fedloom.data.synthetic_data import synthetic
 from fedloom.models import MODELS
 from fedloom.regularizers import l1
 from fedloom.solvers import SGD
@@ -91,14 +91,14 @@ TASKS = (
         tuned_over={"solver.lr": (0.001, 0.003, 0.005, 0.008, 0.01), "solver.epochs": EPOCHS},
         about="The letters a to j of EMNIST over 200 clients: a hidden layer of 128.",
         needs=("emnist",),
-        prepare=prepare.unit,
+        prepare=inputs.unit,
         paper=PAPER,
     ),
     Task(
         "asyncfeddr-mnist",
         _mnist,
         MODELS["asyncfeddr-mnist"](),
-        prepare=prepare.standardised(*prepare.MNIST),
+        prepare=inputs.standardised(*inputs.MNIST),
         paper=PAPER,
         settings=_asynchronous(100),
         about="MNIST over 20 clients, iid: a hidden layer of 128.",
@@ -111,7 +111,7 @@ TASKS = (
         settings=_asynchronous(100),
         about="FEMNIST by writer as LEAF writes it, 62 characters: a hidden layer of 128.",
         needs=("femnist",),
-        prepare=prepare.unit,
+        prepare=inputs.unit,
         paper=PAPER,
     ),
 )

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from fedloom.data import prepare, splits
+from fedloom.data import inputs, splits
 from fedloom.data.dataset import Dataset
-from fedloom.data.federated import FederatedData, federated, natural
-from fedloom.data.prepare import Prepare
+from fedloom.data.federated_data import FederatedData, federated, natural
+from fedloom.data.inputs import Prepare
 from fedloom.data.sources import cifar, emnist, mnist, shakespeare
-from fedloom.data.synthetic import feddyn_synthetic
+from fedloom.data.synthetic_data import feddyn_synthetic
 from fedloom.models import MODELS
 from fedloom.tasks.feddyn_tables import TABLES, settings
 from fedloom.tasks.task import Task
@@ -141,7 +141,7 @@ MNIST = _digits_or_letters(
     "mnist-2nn",
     "2nn",
     mnist.mnist,
-    prepare.standardised(*prepare.MNIST),
+    inputs.standardised(*inputs.MNIST),
     600,
     {"iid": (0.03, 0.01, 0.01), "dir0.6": (0.01,) * 3, "dir0.3": (0.01,) * 3},
     title="MNIST",
@@ -159,7 +159,7 @@ EMNIST_L = _digits_or_letters(
     "emnist-l",
     "feddyn-emnist",
     _standardised_letters,
-    prepare.plain,
+    inputs.plain,
     500,
     {"iid": (0.003, 0.005, 0.003), "dir0.6": (0.005, 0.005, 0.001), "dir0.3": (0.01, 0.005, 0.005)},
     title="The letters A to J of EMNIST",
@@ -187,7 +187,7 @@ def _cifar(
     epochs: int = 5,
     k: int = 50,
 ) -> Task:
-    source, colours = (cifar.cifar10, prepare.CIFAR10) if classes == 10 else (cifar.cifar100, prepare.CIFAR100)
+    source, colours = (cifar.cifar10, inputs.CIFAR10) if classes == 10 else (cifar.cifar100, inputs.CIFAR100)
     row = functools.partial(settings, mu=1e-4, batch_size=50, weight_decay=1e-3)
     name = f"cifar{classes}-{'cnn' if model is None else 'resnet18gn'}-{kind}{suffix}"
     prior, words = _KINDS[kind]
@@ -196,7 +196,7 @@ def _cifar(
         name,
         _split(source, clients, prior, sigma),
         MODELS[model or f"feddyn-cifar{classes}"](),
-        prepare=prepare.cifar_feddyn(*colours),
+        prepare=inputs.cifar_feddyn(*colours),
         paper=PAPER,
         settings={f"{share:.0%}": row(share, rounds, alpha=alpha, epochs=epochs, k=k) for share in shares},
         tuned_over=tuned_over,
@@ -247,7 +247,7 @@ SHAKESPEARE = tuple(
         name,
         source,
         MODELS["feddyn-shakespeare"](),
-        prepare=prepare.tokens,
+        prepare=inputs.tokens,
         paper=PAPER,
         settings={
             f"{share:.0%}": _lstm(share, alpha=alpha, decay=decay)

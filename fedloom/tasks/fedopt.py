@@ -19,8 +19,8 @@ from typing import Any
 from fedloom.algorithm import Algorithm
 from fedloom.algorithms import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
 from fedloom.cohorts import uniform
-from fedloom.data import prepare, splits
-from fedloom.data.federated import FederatedData, federated, natural
+from fedloom.data import inputs, splits
+from fedloom.data.federated_data import FederatedData, federated, natural
 from fedloom.data.sources import cifar, shakespeare, stackoverflow, tff
 from fedloom.metrics.scores import binary_cross_entropy, mse, recall_at, squared_error, token_accuracy
 from fedloom.models import MODELS
@@ -146,12 +146,12 @@ def _cifar100(seed: int) -> FederatedData:
 
 _USERS = 10_000  # of Stack Overflow
 _TOKENS = token_accuracy(0)  # padding does not count
-_CIFAR: dict[str, Any] = {"prepare": prepare.cifar24, "rounds": 4000}
+_CIFAR: dict[str, Any] = {"prepare": inputs.cifar24, "rounds": 4000}
 _EMNIST: dict[str, Any] = {"needs": ("fed_emnist",)}
 _SHAKESPEARE: dict[str, Any] = {
     "model": MODELS["fedopt-shakespeare"](),
     "metrics": (_TOKENS,),
-    "prepare": prepare.tokens,
+    "prepare": inputs.tokens,
     "batch_size": 4,
     "rounds": 1200,
 }
@@ -186,7 +186,7 @@ TASKS = (
         "emnist-cr",
         lambda seed: natural(tff.tff_emnist()),
         model=MODELS["emnist-cnn"](),
-        prepare=prepare.unit,
+        prepare=inputs.unit,
         rounds=1500,
         about="EMNIST's 62 characters by writer, 3,400 clients: recognise the character.",
         **_EMNIST,
@@ -197,7 +197,7 @@ TASKS = (
         model=MODELS["emnist-autoencoder"](),
         criterion=squared_error,
         metrics=(mse,),
-        prepare=prepare.autoencode,
+        prepare=inputs.autoencode,
         rounds=3000,
         about="EMNIST's characters by writer, 3,400 clients: compress an image to 30 numbers and restore it.",
         **_EMNIST,
@@ -223,7 +223,7 @@ TASKS = (
         model=MODELS["stackoverflow-tags"](),
         criterion=binary_cross_entropy,
         metrics=(recall_at(5),),
-        prepare=prepare.bag_of_words(10000, 500),
+        prepare=inputs.bag_of_words(10000, 500),
         batch_size=100,
         reduction="sum",
         rounds=1500,
@@ -235,7 +235,7 @@ TASKS = (
         lambda seed: natural(stackoverflow.stackoverflow_nwp(clients=_USERS)),
         model=MODELS["stackoverflow-nwp"](),
         metrics=(token_accuracy(0, 10001, 10003),),  # padding, out of vocabulary, end of sentence
-        prepare=prepare.tokens,
+        prepare=inputs.tokens,
         clients=50,
         batch_size=16,
         rounds=1500,

@@ -18,15 +18,15 @@ import numpy as np
 
 from fedloom.algorithms import FedAvg, FedDANE, FedProx
 from fedloom.cohorts import stragglers, uniform
-from fedloom.data import prepare, splits
+from fedloom.data import inputs, splits
 from fedloom.data.dataset import Dataset
-from fedloom.data.federated import FederatedData, held_out, natural
-from fedloom.data.files import data_directory
+from fedloom.data.federated_data import FederatedData, held_out, natural
 from fedloom.data.sources import emnist, mnist, sent140, shakespeare
-from fedloom.data.synthetic import synthetic
+from fedloom.data.synthetic_data import synthetic
 from fedloom.metrics.evaluation import Rows
 from fedloom.metrics.scores import binary_accuracy, binary_cross_entropy
 from fedloom.models import MODELS
+from fedloom.places import data_directory
 from fedloom.problem import Key
 from fedloom.solvers import SGD
 from fedloom.tasks.task import Setting, Task
@@ -95,7 +95,7 @@ def _sent140(directory: pathlib.Path) -> tuple[Dataset, sent140.WordVectors]:
 
 def _words(rows: Rows, key: Key | None) -> tuple[jax.Array, jax.Array]:
     """Words as their vectors, which are known only when the data are."""
-    return prepare.embedded(_sent140(data_directory())[1])(rows, key)
+    return inputs.embedded(_sent140(data_directory())[1])(rows, key)
 
 
 _FEMNIST = ("emnist",)
@@ -130,7 +130,7 @@ TASKS = (
         0.003,
         200,
         1.0,
-        prepare=prepare.unit,
+        prepare=inputs.unit,
         about="The letters a to j of EMNIST over 200 clients with three letters each: logistic regression.",
         needs=_FEMNIST,
     ),
@@ -141,7 +141,7 @@ TASKS = (
         0.8,
         40,
         0.001,
-        prepare=prepare.tokens,
+        prepare=inputs.tokens,
         about="Shakespeare, all windows of 80 characters of 143 roles: the next character.",
         needs=("shakespeare_roles",),
     ),

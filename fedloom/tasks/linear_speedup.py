@@ -19,9 +19,9 @@ from typing import Any
 
 from fedloom.algorithms import FedAvg, Scaffold
 from fedloom.cohorts import everyone, uniform
-from fedloom.data import prepare, splits
+from fedloom.data import inputs, splits
 from fedloom.data.dataset import Dataset
-from fedloom.data.federated import FederatedData, federated
+from fedloom.data.federated_data import FederatedData, federated
 from fedloom.data.sources import cifar, mnist
 from fedloom.models import MODELS
 from fedloom.solvers import SGD
@@ -100,7 +100,7 @@ TASKS = tuple(
         model,
         lambda seed, p=p: digits(mnist.mnist(), p, seed),  # type: ignore[misc]
         0.95,
-        prepare=prepare.standardised(*prepare.MNIST),
+        prepare=inputs.standardised(*inputs.MNIST),
         settings=_settings(100, MNIST),
         about=f"MNIST over 100 workers with {p} of the 10 digits each: {words}.",
         needs=("mnist",),
@@ -117,7 +117,7 @@ TASKS = tuple(
         "cifar-resnet18",
         data,
         0.75,
-        prepare=prepare.cifar_speedup,
+        prepare=inputs.cifar_speedup,
         settings=_settings(200, CIFAR),
         about=f"CIFAR-10 over 100 workers with {words} each: a ResNet-18.",
         needs=("cifar10",),

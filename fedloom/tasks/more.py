@@ -7,10 +7,10 @@ import fedloom.algorithms as a
 from fedloom.algorithm import Algorithm
 from fedloom.client import Solver
 from fedloom.cohorts import CohortRule, everyone, uniform
-from fedloom.data import prepare, splits
+from fedloom.data import inputs, splits
 from fedloom.data.dataset import Dataset
-from fedloom.data.federated import FederatedData, by_client, federated, natural
-from fedloom.data.quadratics import quadratics
+from fedloom.data.federated_data import FederatedData, by_client, federated, natural
+from fedloom.data.quadratic import quadratics
 from fedloom.data.sources import heart, mnist
 from fedloom.data.sources.digits import digits
 from fedloom.models import MODELS, mlp
@@ -103,7 +103,7 @@ TASKS = (
         "mnist-writers",
         lambda seed: natural(mnist.mnist(writers=True)),
         MODELS["2nn"](),
-        prepare=prepare.standardised(*prepare.MNIST),
+        prepare=inputs.standardised(*inputs.MNIST),
         settings=start(SGD(0.1, batch_size=10, epochs=1), uniform(10), 200),
         about="MNIST by the person who wrote the digit: 539 clients; the test set has 297 other writers.",
         needs=("mnist", "mnist_writers"),

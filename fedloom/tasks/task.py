@@ -13,10 +13,10 @@ from jax.typing import ArrayLike
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
 from fedloom.cohorts import CohortRule
-from fedloom.data.examples import Examples, Loss
-from fedloom.data.federated import FederatedData
-from fedloom.data.prepare import Prepare, plain
-from fedloom.data.quadratics import Quadratics
+from fedloom.data.empirical_risk import Examples, Loss
+from fedloom.data.federated_data import FederatedData
+from fedloom.data.inputs import Prepare, plain
+from fedloom.data.quadratic import Quadratics
 from fedloom.data.split import Split
 from fedloom.hyperparameters import nearest
 from fedloom.metrics import evaluation

@@ -101,7 +101,7 @@ def encode_posts(texts: Sequence[bytes], vocabulary: Sequence[bytes]) -> tuple[n
     """Which words of the vocabulary a text has, and how many words in all.
 
     Returns [n, longest] int16, word numbers from 0 as often as they occur, then -1; and [n] int32. As dense vectors
-    they would be thousands of times larger: `prepare.bag_of_words` makes those, a minibatch at a time.
+    they would be thousands of times larger: `inputs.bag_of_words` makes those, a minibatch at a time.
     """
     number = {word: i for i, word in enumerate(vocabulary)}
     counts, ids = np.zeros(len(texts), np.int32), []

@@ -16,7 +16,7 @@ Departures: the authors set no seed, so only the distribution can be repeated; t
 
 import numpy as np
 
-from fedloom.data.federated import FederatedData
+from fedloom.data.federated_data import FederatedData
 from fedloom.data.split import Split
 from fedloom.data.splits.checks import require, seeds
 from fedloom.hyperparameters import count

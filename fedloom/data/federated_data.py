@@ -10,7 +10,7 @@ import numpy as np
 
 from fedloom.data.dataset import Dataset, check_labels
 from fedloom.data.describe import Description, description
-from fedloom.data.examples import Examples, Loss, examples
+from fedloom.data.empirical_risk import Examples, Loss, examples
 from fedloom.data.split import Split
 from fedloom.data.splits import by_key, train_test
 from fedloom.problem import Vector

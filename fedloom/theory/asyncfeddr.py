@@ -1,4 +1,4 @@
-"""Step sizes from theorems."""
+"""Step sizes of asyncFedDR (Tran-Dinh et al., NeurIPS 2021, arXiv:2103.03452), theorem 4.1."""
 
 import math
 
