@@ -1,0 +1,356 @@
+"""Synchronous rounds in combination, against NumPy and numbers worked out by hand.
+
+Two exchanges and replies that do not count, faults and bytes, deadlines and links, keys and coins, hyperparameters of
+each client: each has its tests alone; here they meet.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedloom as fl
+from fedloom import cohorts
+from fedloom.systems import System
+from fedloom.systems.compute import constant, proportional
+from fedloom.systems.faults import random
+from fedloom.systems.network import links
+from tests import transcriptions as numpy_version
+from tests.federations import bits, last, least_squares
+
+FEDERATION = fl.quadratics(clients=5, dimension=3, seed=11)
+FED = numpy_version.Federation(FEDERATION.hessians, FEDERATION.centers, np.asarray(FEDERATION.weights))
+W = np.array([2.0, -1.0, 0.5])
+VECTOR = 3 * 8  # bytes
+ENGINES = [fl.simulate, fl.reference]
+engines = pytest.mark.parametrize("engine", ENGINES, ids=["simulate", "reference"])
+
+
+def drawn(rule, seed, t, e):
+    """The clients of exchange e in round t."""
+    return rule.over(FED.p)(np.random.default_rng([seed, t, e]), t).ids.tolist()
+
+
+class Server(NamedTuple):
+    w: Any
+    g: Any
+
+
+class Memory(NamedTuple):
+    g: Any
+    trained: Any
+
+
+@fl.frozen
+class TwoTrips(fl.Algorithm):
+    """SAGA's estimate of the gradient, and a step along it by other clients.
+
+    exchange 1   client k:  send grad F_k(w) - g_k;  g_k <- grad F_k(w)      server: g <- g + sum_k p_k reply_k
+    exchange 2   client k:  send grad F_k(w) - g_k + g, and count it          server: w <- w - lr * mean
+
+    In round 2 nobody's first reply is a number, in round 4 nobody's second one.
+    """
+
+    lr: float = 0.5
+
+    def init(self, w):
+        return Server(w, jnp.zeros_like(w))
+
+    def init_client(self, w):
+        return Memory(jnp.zeros_like(w), jnp.zeros(()))
+
+    @property
+    def exchanges(self):
+        return (
+            fl.Exchange("estimate", lambda s: s.w, self.estimate, lambda s, _, c: Server(s.w, s.g + c.total)),
+            fl.Exchange("step", lambda s: s, self.step, lambda s, mean, _: Server(s.w - self.lr * mean, s.g)),
+        )
+
+    def estimate(self, w, k, client):
+        g = client.grad(w)
+        return jnp.where(client.t == 2, jnp.nan, g - k.g), Memory(g, k.trained)
+
+    def step(self, s, k, client):
+        return jnp.where(client.t == 4, jnp.nan, client.grad(s.w) - k.g + s.g), Memory(k.g, k.trained + 1)
+
+
+def two_trips(rule, seed, rounds, lr=0.5):
+    """TwoTrips in NumPy: (w, g, g_k, trained_k, who has a memory) after each round."""
+    w, g, own, trained, met = W, 0 * W, np.zeros((5, 3)), np.zeros(5), set()
+    for t in range(rounds):
+        if t != 2:
+            first, second = drawn(rule, seed, t, 0), drawn(rule, seed, t, 1)
+            gradients = {k: numpy_version.grad(FED, k, w) for k in range(5)}
+            own = own.copy()
+            for k in first:
+                g = g + FED.p[k] * (gradients[k] - own[k])
+                own[k] = gradients[k]
+            met = met | set(first)
+            if t != 4:
+                w = w - lr * numpy_version.cohort_mean(FED, second, {k: gradients[k] - own[k] + g for k in second})
+                trained = trained + np.isin(range(5), second)
+                met = met | set(second)
+        yield w, g, own, trained, met
+
+
+@pytest.mark.parametrize("how", ["chunks of one", "chunks of four", "two devices", "reference"])
+def test_after_an_exchange_in_which_nobody_counts_the_round_changes_nothing(how):
+    """If no reply of exchange e counts, neither it nor any later exchange of its round changes server or memories.
+
+    In round 2 the server has an estimate g and clients have memories g_k of earlier rounds, with which the second
+    exchange could well go on: it must not. In round 4 the first exchange stays, since only the second one fails.
+    """
+    rule, seed, rounds = cohorts.uniform(2), 18, 6
+    args = TwoTrips(), FEDERATION, fl.GD(), W, rounds
+    more: dict[str, Any] = {"cohort": rule, "seed": seed, "on_nonfinite": "drop"}
+    if how == "chunks of four":
+        more |= {"chunk": 4}
+    elif how == "two devices":
+        plan = next(fl.simulate(*args, **more)).origin.plan
+        more |= {"chunk": 4, "plan": dataclasses.replace(plan, devices=2)}
+    expected = list(two_trips(rule, seed, rounds))
+    assert set(drawn(rule, seed, 2, 1)) - expected[1][4]  # in round 2 somebody would be met for the first time
+    seen = 0
+    for record in (fl.reference if how == "reference" else fl.simulate)(*args, **more):
+        w, g, own, trained, met = expected[record.round - 1]
+        np.testing.assert_allclose(record.server.w, w, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(record.server.g, g, rtol=0, atol=1e-13)
+        assert set(record.clients) == met
+        for k in met:
+            np.testing.assert_allclose(record.clients[k].g, own[k], rtol=0, atol=1e-13)
+            assert record.clients[k].trained == trained[k]
+        failed = [(t, k, name) for t, e, name in ((2, 0, "estimate"), (4, 1, "step")) for k in drawn(rule, seed, t, e)]
+        assert list(record.dropped) == [f for f in failed if seen <= f[0] < record.round]
+        c = record.counters
+        assert (c.exchanges, c.messages, c.bytes_up) == (2 * record.round, 8 * record.round, 4 * VECTOR * record.round)
+        seen = record.round
+    assert seen == rounds
+
+
+FAULTS = {
+    "lost": (random(lost=0.6), lambda asked, counted: asked),  # whoever is asked sends, but not all arrives
+    "dropped": (random(drop=0.6), lambda asked, counted: counted),  # only those who are counted have sent anything
+    "crashed": (random(crash=0.6, restart=0.0), lambda asked, counted: counted),
+    "duplicates": (random(duplicate=1.0), lambda asked, counted: 2 * counted),
+    "lost and duplicates": (random(lost=0.6, duplicate=1.0), lambda asked, counted: asked + counted),
+}
+
+
+@pytest.mark.parametrize(("kind", "engine"), [*((kind, fl.simulate) for kind in FAULTS), ("lost", fl.reference)])
+def test_two_exchanges_under_faults(kind, engine):
+    """FedDANE, in which the second exchange asks those whose first reply arrived, C_1, and counts C_2, a part of them.
+
+        bytes down = 5 d + 2 |C_1| d        bytes up = d * messages sent in both exchanges
+        g <- mean over C_1 of grad F_k(w)   w <- mean over C_2 of argmin F_k + <g - grad F_k(w), .> + mu/2 |. - w|^2
+
+    where an empty C_1 leaves everything as it was, and an empty C_2 leaves w.
+    """
+    faults, sent = FAULTS[kind]
+    rounds = 12
+    system = System(compute=constant(2.0), faults=faults)
+    w, g, empty = W, 0 * W, [0, 0]
+    messages = down = up = jobs = replies = 0
+    more = {"chunk": 1} if engine is fl.simulate else {}
+    for record in engine(fl.FedDANE(mu=0.5), FEDERATION, fl.Exact(), W, rounds, system=system, seed=6, **more):
+        first, second = (ids.tolist() for ids in record.cohort)
+        assert set(second) <= set(first)
+        if first:
+            g = numpy_version.cohort_mean(FED, first, {k: numpy_version.grad(FED, k, w) for k in first})
+        if first and second:
+            start = w
+            models = {
+                k: numpy_version.argmin(FED, k, g - numpy_version.grad(FED, k, start), 0.5, start) for k in second
+            }
+            w = numpy_version.cohort_mean(FED, second, models)
+        empty[0] += not first
+        empty[1] += bool(first) and not second
+        np.testing.assert_allclose(record.server.w, w, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(record.server.g, g, rtol=0, atol=1e-12)
+        asked, counted = (5, len(first)), (len(first), len(second))
+        both = [sent(a, c) for a, c in zip(asked, counted, strict=True)]
+        messages, up = messages + sum(asked) + sum(both), up + sum(both) * VECTOR
+        down += (asked[0] + 2 * asked[1]) * VECTOR
+        jobs, replies = jobs + sum(asked), replies + sum(counted)
+        assert record.counters == fl.Counters(record.round, 2 * record.round, messages, down, up, record.counters[-1])
+        assert (record.clock.jobs, record.clock.replies) == (jobs, replies)
+    if kind == "duplicates":
+        assert record.clock.duplicates == replies == jobs
+        assert record.clock.seconds == 2 * 2.0 * rounds
+    else:
+        assert record.clock.failed == jobs - replies
+        assert empty[0] > 0
+        assert empty[1] > 0
+
+
+LATE = System(
+    compute=constant(8.0),
+    speeds=(1.0, 4.0, 2.0, 8.0, 8.0),  # seconds: 8, 2, 4, 1, 1
+    network=links(down=VECTOR, up=(VECTOR / 2, VECTOR / 2, VECTOR, VECTOR / 6, np.inf)),  # seconds: 1; 2, 2, 1, 6, 0
+    deadline=6.0,
+    late="partial",
+)
+
+
+@engines
+def test_partial_work_leaves_time_for_the_upload(engine):
+    """A client that sends what it has at the deadline D has (D - download - upload) / seconds of its work done.
+
+    Client 0 has 6 - 1 - 2 = 3 of its 8 seconds, so 3 of 8 steps. Client 1 is there at 5, client 2 at 6, in time; client
+    3 cannot send before the deadline anything that it has computed; client 4 is there at 2.
+    """
+    mu, rounds = 0.3, 2
+    w = W
+    for _ in range(rounds):
+        steps = {0: 3, 1: 8, 2: 8, 4: 8}
+        models = {k: numpy_version.gd(FED, k, w, 0.2, n, lambda v, w=w: mu * (v - w)) for k, n in steps.items()}
+        w = numpy_version.cohort_mean(FED, list(steps), models)
+    record = last(engine, fl.FedProx(mu), FEDERATION, fl.GD(0.2, steps=8), W, rounds, system=LATE)
+    np.testing.assert_allclose(record.w, w, rtol=0, atol=1e-13)
+    c, clock = record.counters, record.clock
+    assert (c.messages, c.bytes_down, c.bytes_up) == (9 * rounds, 5 * VECTOR * rounds, 4 * VECTOR * rounds)
+    assert c.gradients == (3 + 8 + 8 + 8) * rounds
+    assert (clock.seconds, clock.jobs, clock.replies, clock.late) == (6.0 * rounds, 5 * rounds, 4 * rounds, rounds)
+    assert clock.wasted == 1.0 * rounds  # client 3's computation
+    assert clock.idle == (0 + 1 + 0 + 0 + 4) * rounds  # clients 1 and 4 wait
+
+
+@fl.frozen
+class Tired(cohorts.CohortRule):
+    """Everyone, each with a part of the usual work."""
+
+    partial_work = True
+
+    def over(self, p):
+        return lambda rng, t: cohorts.Draw(np.arange(5), p, np.array([0.25, 0.75, 1.0, 0.5, 1.0]))
+
+    def lanes(self, clients):
+        return clients
+
+
+@engines
+def test_stragglers_and_a_deadline(engine):
+    """A straggler with the part u of its work, u T seconds of it, has the part min(u, D / T) done at the deadline D.
+
+    T = 8 steps of 1 s: with D = 5, the five have 2, 5 of 6, 5 of 8, 4 and 5 of 8 steps.
+    """
+    system = System(compute=proportional(1.0), deadline=5.0, late="partial")
+    steps = (2, 5, 5, 4, 5)
+    models = {k: numpy_version.gd(FED, k, W, 0.2, n) for k, n in enumerate(steps)}
+    record = last(engine, fl.FedAvg(), FEDERATION, fl.GD(0.2, steps=8), W, 1, system=system, cohort=Tired())
+    np.testing.assert_allclose(record.w, numpy_version.cohort_mean(FED, range(5), models), rtol=0, atol=1e-13)
+    assert record.counters.gradients == sum(steps)
+    assert (record.clock.seconds, record.clock.idle, record.clock.late) == (5.0, 3.0 + 1.0, 0)
+
+
+class Drawn(NamedTuple):
+    """The keys that a client was given, as numbers."""
+
+    key: Any
+    coin: Any
+
+
+class Keys(NamedTuple):
+    w: Any
+    server: Any
+
+
+@fl.frozen
+class Gambler(fl.Round):
+    """Clients remember their last keys, and so does the server."""
+
+    tolerates_staleness = True
+
+    def init(self, w):
+        return Keys(w, jax.random.key_data(jax.random.key(0)))
+
+    def init_client(self, w):
+        return Drawn(*(jax.random.key_data(jax.random.key(0)) for _ in range(2)))
+
+    def send(self, s):
+        return s.w
+
+    def local(self, w, _, client):
+        return 0 * w, Drawn(jax.random.key_data(client.key), jax.random.key_data(client.coin))
+
+    def receive(self, s, mean, cohort):
+        return Keys(s.w, jax.random.key_data(cohort.key))
+
+
+@fl.frozen
+class TwiceGambler(Gambler):
+    """Two exchanges; the memory is of the second one."""
+
+    @property
+    def exchanges(self):
+        (one,) = super().exchanges
+        return one, one._replace(name="again")
+
+
+def as_numbers(key):
+    return tuple(np.asarray(key).ravel().tolist())
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, fl.events], ids=["simulate", "reference", "events"])
+def test_coins_and_keys_are_independent(engine):
+    """Coins, keys of clients, of their solves and of the server: each its own stream.
+
+    A coin is one for all clients of an exchange. Apart from that, no key comes twice: not that of a client and the
+    coin, not those of two rounds, of two exchanges, or of a client's solves. (Two equal keys give equal numbers.)
+    """
+    keys, coins, servers = [], [], []
+    for algorithm in (Gambler(), TwiceGambler()) if engine is not fl.events else (Gambler(),):
+        more = {"buffer": 5} if engine is fl.events else {}
+        for record in engine(algorithm, FEDERATION, fl.GD(), W, 4, seed=3, **more):
+            memories = [record.clients[k] for k in range(5)]
+            keys += [as_numbers(m.key) for m in memories]
+            (coin,) = {as_numbers(m.coin) for m in memories}  # one for all
+            coins.append(coin)
+            servers.append(as_numbers(record.server.server))
+    solves = [
+        as_numbers(jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(jnp.array(key, jnp.uint32)), s)))
+        for key in keys
+        for s in range(3)
+    ]
+    everything = keys + coins + servers + solves
+    assert len(set(everything)) == len(everything)
+
+
+PER_CLIENT = [
+    (algorithm, field.name)
+    for algorithm in fl.ALGORITHMS.values()
+    for field in dataclasses.fields(algorithm)
+    if field.metadata.get("per_client")
+]
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, fl.events], ids=["simulate", "reference", "events"])
+@pytest.mark.parametrize(("algorithm", "field"), PER_CLIENT, ids=lambda v: v if isinstance(v, str) else v.__name__)
+def test_values_for_each_client_come_in_any_array(algorithm, field, engine):
+    """NumPy's and JAX's arrays give the same bits; a list is refused. Unequal sizes are packed one by one."""
+    values = [0.1, 0.7, 0.3, 1.1, 0.5]
+    ragged, batches = least_squares(sizes=(3, 2, 1, 4, 2)), fl.SGD(0.1, batch_size=1)
+    where = (FEDERATION, fl.GD(0.1, 2), W) if engine is fl.reference else (ragged, batches, np.ones(4))
+    of_jax, of_numpy = (last(engine, algorithm(**{field: a(values)}), *where, 2) for a in (jnp.array, np.array))
+    assert bits(of_jax.server) == bits(of_numpy.server)
+    with pytest.raises(ValueError, match=f"{algorithm.__name__}: {field} must be"):
+        algorithm(**{field: values})
+
+
+def test_there_are_values_for_each_client():
+    assert (fl.FedProx, "mu") in PER_CLIENT
+
+
+@engines
+def test_each_client_has_its_own_mu(engine):
+    """FedProx with mu_k: v_k = w - 0.2 grad F_k(w) after one step, whatever mu_k; after two, mu_k pulls back to w."""
+    mu = np.array([0.1, 1.0, 0.3, 2.0, 0.0])
+    rule, w = cohorts.uniform(3), W
+    for t in range(3):
+        ids = drawn(rule, 5, t, 0)
+        models = {k: numpy_version.gd(FED, k, w, 0.2, 2, lambda v, k=k, w=w: mu[k] * (v - w)) for k in ids}
+        w = numpy_version.cohort_mean(FED, ids, models)
+    record = last(engine, fl.FedProx(mu), FEDERATION, fl.GD(0.2, 2), W, 3, cohort=rule, seed=5)
+    np.testing.assert_allclose(record.w, w, rtol=0, atol=1e-13)
