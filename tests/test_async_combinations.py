@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,9 +20,9 @@ from tests import transcriptions as numpy_version
 FEDERATION = fl.quadratics(clients=5, dimension=3, seed=11)
 FED = numpy_version.Federation(FEDERATION.hessians, FEDERATION.centers, np.asarray(FEDERATION.weights))
 W = np.array([2.0, -1.0, 0.5])
-SECONDS = np.sqrt([2.0, 11.0, 3.0, 7.0, 5.0])  # of a job of each client: sums of these never coincide
+SECONDS = np.sqrt([2.0, 11.0, 3.0, 7.0, 5.0])  # of a job of each client
 SYSTEM = System(speeds=tuple(1 / SECONDS))
-RATE, STEPS, SEED = schedules.exponential(0.4, 0.8), 3, 177
+RATE, STEPS, SEED = schedules.exponential(0.4, 0.8), 3, 91
 
 
 def gd(k, v, t, extra, work=1.0):
@@ -55,7 +56,11 @@ class Moment(NamedTuple):
     memories: list
     seconds: float
     staleness: np.ndarray
-    last: list  # the jobs whose replies were counted
+    last: list  # the jobs whose replies made the update, or were left out of it as not finite
+
+    @property
+    def counted(self):
+        return [job for job in self.last if np.isfinite(job.reply).all()]
 
 
 def asynchronous(method, rule, seats, buffer, updates):
@@ -69,6 +74,8 @@ def asynchronous(method, rule, seats, buffer, updates):
 
         mean = sum_b a_b aged(r_b, tau_b) / sum_b a_b     total = sum_b p_b aged(r_b, tau_b)
         staleness of the mean = sum_b a_b tau_b / sum_b a_b
+
+    Sums are over replies that are finite. If there are none, neither the server's state nor a memory changes.
     """
     draw, usual = rule.over(FED.p), rule.usual_weight(FED.p)
     server, memories = method.server, [method.memory] * len(FED.p)
@@ -106,18 +113,23 @@ def asynchronous(method, rule, seats, buffer, updates):
         jobs.remove(job)
         waiting.append(job)
         now = job.arrives
+        assert all(other.arrives > now + 1e-9 for other in jobs)  # the order of events is not a matter of rounding
         if len(waiting) == buffer:
-            a, p = np.array([b.weight for b in waiting]), FED.p[[b.client for b in waiting]]
-            tau = np.array([version - b.version for b in waiting])
-            replies = np.array([method.aged(b.reply, version - b.version) for b in waiting])
-            server = method.receive(server, np.tensordot(a, replies, 1) / a.sum(), np.tensordot(p, replies, 1),
-                                    a @ tau / a.sum())  # fmt: skip
+            moment = Moment(server, memories, now, late, waiting)
+            good = moment.counted
+            if good:
+                a, p = np.array([b.weight for b in good]), FED.p[[b.client for b in good]]
+                tau = np.array([version - b.version for b in good])
+                replies = np.array([method.aged(b.reply, version - b.version) for b in good])
+                mean, total = np.tensordot(a, replies, 1) / a.sum(), np.tensordot(p, replies, 1)
+                server = method.receive(server, mean, total, a @ tau / a.sum())
             memories = memories.copy()
-            for b in waiting:
+            for b in good:
                 memories[b.client] = b.memory
+            for b in waiting:
                 late[version - b.version] += 1
             version += 1
-            moments.append(Moment(server, memories, now, np.trim_zeros(late, "b"), waiting))
+            moments.append(moment._replace(server=server, memories=memories, staleness=np.trim_zeros(late, "b")))
             waiting = []
     return moments
 
@@ -185,17 +197,43 @@ def fedprox(mu, lr):
     return Method(W, NOTHING, local, receive=lambda w, mean, total, stale: w + lr * mean)
 
 
+POISONED = 0, 2  # the fastest clients, who meet in a buffer
+
+
+@fl.frozen
+class Poisoned(fl.Scaffold):
+    """The replies of two clients are not numbers, once as many replies have been counted as there are seats."""
+
+    def local(self, s, k, client):
+        reply, memory = super().local(s, k, client)
+        who = sum(jnp.all(client.objective.center == FEDERATION.centers[j]) for j in POISONED) > 0
+        return jax.tree.map(lambda x: jnp.where(who & (client.t >= 1), jnp.nan, x), reply), memory
+
+
+def poisoned(lr):
+    whole = scaffold(lr)
+
+    def local(server, c_k, k, t, work):
+        reply, memory = whole.local(server, c_k, k, t, work)
+        return reply * (np.nan if k in POISONED and t >= 1 else 1.0), memory
+
+    return whole._replace(local=local)
+
+
 MU = np.array([0.1, 1.0, 0.3, 2.0, 0.0])
 BY_WEIGHT = cohorts.by_weight(3)
-STRAGGLERS = cohorts.stragglers(of=cohorts.with_replacement(4), share=0.5)
+TIRED, TIRED_BY_WEIGHT = (
+    cohorts.stragglers(of=of, share=0.5) for of in (cohorts.with_replacement(4), cohorts.by_weight(4))
+)
 CASES = {
     "fedbuff": (fl.FedBuff(0.7, 0.6), fedbuff(0.7, 0.6), BY_WEIGHT, 2),
     "fedasync": (fl.FedAsync(0.6, 0.2, a=0.7), fedasync(0.6, 0.2, 0.7), BY_WEIGHT, 2),
     "scaffold": (fl.Scaffold(0.8), scaffold(0.8), BY_WEIGHT, 2),
     "feddr": (fl.FedDR(0.5, 0.9), feddr(0.5, 0.9), BY_WEIGHT, 2),
+    "scaffold, poisoned": (Poisoned(0.8), poisoned(0.8), BY_WEIGHT, 2),
     "scaffold, everyone": (fl.Scaffold(0.8), scaffold(0.8), cohorts.everyone(), 3),
-    "fedprox, stragglers": (fl.FedProx(MU, 0.9), fedprox(MU, 0.9), STRAGGLERS, 2),
-    "feddr, stragglers": (fl.FedDR(0.5, 0.9), feddr(0.5, 0.9), STRAGGLERS, 2),
+    "fedprox, stragglers": (fl.FedProx(MU, 0.9), fedprox(MU, 0.9), TIRED_BY_WEIGHT, 2),
+    "feddr, stragglers": (fl.FedDR(0.5, 0.9), feddr(0.5, 0.9), TIRED, 2),
 }
 
 
@@ -209,11 +247,17 @@ def test_the_asynchronous_server_event_by_event(name):
     assert len(moments[-1].staleness) > 2  # what is to be seen can be seen: late replies,
     assert max(job.version * buffer // seats for job in counted) > 2  # several step sizes,
     assert np.ptp([job.weight for job in counted]) > 0  # unequal weights
+    assert {len(moment.counted) for moment in moments} == ({0, 1, 2} if name == "scaffold, poisoned" else {buffer})
     records = list(fl.events(algorithm, FEDERATION, fl.GD(RATE, STEPS), W, 11, system=SYSTEM, buffer=buffer,
-                             cohort=rule, seed=SEED, chunk=3))  # fmt: skip
+                             cohort=rule, seed=SEED, chunk=3, on_nonfinite="drop"))  # fmt: skip
     assert [record.round for record in records] == [3, 6, 9, 11]
+    seen = 0
     for record in records:
         moment = moments[record.round - 1]
+        out = [(t, job.client, "train") for t in range(seen, record.round) for job in moments[t].last
+               if job not in moments[t].counted]  # fmt: skip
+        assert sorted(record.dropped) == sorted(out)
+        seen = record.round
         found = np.array(jax.tree.leaves(record.server))
         if isinstance(algorithm, fl.FedDR):
             np.testing.assert_array_equal(found[0], found[1])  # without a regularizer w is x_hat
@@ -224,7 +268,7 @@ def test_the_asynchronous_server_event_by_event(name):
         assert record.cohort[0].tolist() == sorted(job.client for job in moment.last)
         assert record.counters.rounds == record.counters.exchanges == record.round
         assert record.clock.replies == record.round * buffer
-    met = {job.client for job in counted}
+    met = {job.client for moment in moments for job in moment.counted}
     assert set(record.clients) == met
     for k in met:
         memory = jax.tree.leaves(record.clients[k])
