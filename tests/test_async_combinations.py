@@ -16,10 +16,8 @@ import fedloom as fl
 from fedloom import cohorts, schedules
 from fedloom.systems import System
 from tests import transcriptions as numpy_version
+from tests.small import FEDERATION, TWIN, W
 
-FEDERATION = fl.quadratics(clients=5, dimension=3, seed=11)
-FED = numpy_version.Federation(FEDERATION.hessians, FEDERATION.centers, np.asarray(FEDERATION.weights))
-W = np.array([2.0, -1.0, 0.5])
 SECONDS = np.sqrt([2.0, 11.0, 3.0, 7.0, 5.0])  # of a job of each client
 SYSTEM = System(speeds=tuple(1 / SECONDS))
 RATE, STEPS, SEED = schedules.exponential(0.4, 0.8), 3, 91
@@ -27,7 +25,7 @@ RATE, STEPS, SEED = schedules.exponential(0.4, 0.8), 3, 91
 
 def gd(k, v, t, extra, work=1.0):
     """ceil(work * STEPS) steps on F_k, with the step size 0.4 * 0.8^t."""
-    return numpy_version.gd(FED, k, v, 0.4 * 0.8**t, int(np.ceil(work * STEPS)), extra)
+    return numpy_version.gd(TWIN, k, v, 0.4 * 0.8**t, int(np.ceil(work * STEPS)), extra)
 
 
 class Method(NamedTuple):
@@ -77,8 +75,8 @@ def asynchronous(method, rule, seats, buffer, updates):
 
     Sums are over replies that are finite. If there are none, neither the server's state nor a memory changes.
     """
-    draw, usual = rule.over(FED.p), rule.usual_weight(FED.p)
-    server, memories = method.server, [method.memory] * len(FED.p)
+    draw, usual = rule.over(TWIN.p), rule.usual_weight(TWIN.p)
+    server, memories = method.server, [method.memory] * len(TWIN.p)
     jobs, waiting, moments, late, now, version = [], [], [], [0] * updates, 0.0, 0
 
     def cohort(wave):
@@ -87,7 +85,7 @@ def asynchronous(method, rule, seats, buffer, updates):
     wave, named = 0, cohort(0)
 
     def idle():
-        return set(range(len(FED.p))) - {job.client for job in jobs + waiting}
+        return set(range(len(TWIN.p))) - {job.client for job in jobs + waiting}
 
     def start(k, weight, work):
         reply, memory = method.local(server, memories[k], k, version * buffer // seats, work)
@@ -118,7 +116,7 @@ def asynchronous(method, rule, seats, buffer, updates):
             moment = Moment(server, memories, now, late, waiting)
             good = moment.counted
             if good:
-                a, p = np.array([b.weight for b in good]), FED.p[[b.client for b in good]]
+                a, p = np.array([b.weight for b in good]), TWIN.p[[b.client for b in good]]
                 tau = np.array([version - b.version for b in good])
                 replies = np.array([method.aged(b.reply, version - b.version) for b in good])
                 mean, total = np.tensordot(a, replies, 1) / a.sum(), np.tensordot(p, replies, 1)

@@ -1,7 +1,7 @@
 """Synchronous rounds in combination, against NumPy and numbers worked out by hand.
 
-Two exchanges and replies that do not count, faults and bytes, deadlines and links, keys and coins, hyperparameters of
-each client: each has its tests alone; here they meet.
+Two exchanges and replies that do not count, keys and coins, hyperparameters of each client, weights and plans: each has
+its tests alone; here they meet.
 """
 
 import dataclasses
@@ -14,24 +14,17 @@ import pytest
 
 import fedloom as fl
 from fedloom import cohorts
-from fedloom.systems import System
-from fedloom.systems.compute import constant, proportional
-from fedloom.systems.faults import random
-from fedloom.systems.network import links
 from tests import transcriptions as numpy_version
 from tests.federations import bits, last, least_squares
+from tests.small import FEDERATION, TWIN, VECTOR, W
 
-FEDERATION = fl.quadratics(clients=5, dimension=3, seed=11)
-FED = numpy_version.Federation(FEDERATION.hessians, FEDERATION.centers, np.asarray(FEDERATION.weights))
-W = np.array([2.0, -1.0, 0.5])
-VECTOR = 3 * 8  # bytes
 ENGINES = [fl.simulate, fl.reference]
 engines = pytest.mark.parametrize("engine", ENGINES, ids=["simulate", "reference"])
 
 
 def drawn(rule, seed, t, e):
     """The clients of exchange e in round t."""
-    return rule.over(FED.p)(np.random.default_rng([seed, t, e]), t).ids.tolist()
+    return rule.over(TWIN.p)(np.random.default_rng([seed, t, e]), t).ids.tolist()
 
 
 class Server(NamedTuple):
@@ -83,14 +76,14 @@ def two_trips(rule, seed, rounds, lr=0.5):
     for t in range(rounds):
         if t != 2:
             first, second = drawn(rule, seed, t, 0), drawn(rule, seed, t, 1)
-            gradients = {k: numpy_version.grad(FED, k, w) for k in range(5)}
+            gradients = {k: numpy_version.grad(TWIN, k, w) for k in range(5)}
             own = own.copy()
             for k in first:
-                g = g + FED.p[k] * (gradients[k] - own[k])
+                g = g + TWIN.p[k] * (gradients[k] - own[k])
                 own[k] = gradients[k]
             met = met | set(first)
             if t != 4:
-                w = w - lr * numpy_version.cohort_mean(FED, second, {k: gradients[k] - own[k] + g for k in second})
+                w = w - lr * numpy_version.cohort_mean(TWIN, second, {k: gradients[k] - own[k] + g for k in second})
                 trained = trained + np.isin(range(5), second)
                 met = met | set(second)
         yield w, g, own, trained, met
@@ -128,121 +121,6 @@ def test_after_an_exchange_in_which_nobody_counts_the_round_changes_nothing(how)
         assert (c.exchanges, c.messages, c.bytes_up) == (2 * record.round, 8 * record.round, 4 * VECTOR * record.round)
         seen = record.round
     assert seen == rounds
-
-
-FAULTS = {
-    "lost": (random(lost=0.6), lambda asked, counted: asked),  # whoever is asked sends, but not all arrives
-    "dropped": (random(drop=0.6), lambda asked, counted: counted),  # only those who are counted have sent anything
-    "crashed": (random(crash=0.6, restart=0.0), lambda asked, counted: counted),
-    "duplicates": (random(duplicate=1.0), lambda asked, counted: 2 * counted),
-    "lost and duplicates": (random(lost=0.6, duplicate=1.0), lambda asked, counted: asked + counted),
-}
-
-
-@pytest.mark.parametrize(("kind", "engine"), [*((kind, fl.simulate) for kind in FAULTS), ("lost", fl.reference)])
-def test_two_exchanges_under_faults(kind, engine):
-    """FedDANE, in which the second exchange asks those whose first reply arrived, C_1, and counts C_2, a part of them.
-
-        bytes down = 5 d + 2 |C_1| d        bytes up = d * messages sent in both exchanges
-        g <- mean over C_1 of grad F_k(w)   w <- mean over C_2 of argmin F_k + <g - grad F_k(w), .> + mu/2 |. - w|^2
-
-    where an empty C_1 leaves everything as it was, and an empty C_2 leaves w.
-    """
-    faults, sent = FAULTS[kind]
-    rounds = 12
-    system = System(compute=constant(2.0), faults=faults)
-    w, g, empty = W, 0 * W, [0, 0]
-    messages = down = up = jobs = replies = 0
-    more = {"chunk": 1} if engine is fl.simulate else {}
-    for record in engine(fl.FedDANE(mu=0.5), FEDERATION, fl.Exact(), W, rounds, system=system, seed=6, **more):
-        first, second = (ids.tolist() for ids in record.cohort)
-        assert set(second) <= set(first)
-        if first:
-            g = numpy_version.cohort_mean(FED, first, {k: numpy_version.grad(FED, k, w) for k in first})
-        if first and second:
-            start = w
-            models = {
-                k: numpy_version.argmin(FED, k, g - numpy_version.grad(FED, k, start), 0.5, start) for k in second
-            }
-            w = numpy_version.cohort_mean(FED, second, models)
-        empty[0] += not first
-        empty[1] += bool(first) and not second
-        np.testing.assert_allclose(record.server.w, w, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(record.server.g, g, rtol=0, atol=1e-12)
-        asked, counted = (5, len(first)), (len(first), len(second))
-        both = [sent(a, c) for a, c in zip(asked, counted, strict=True)]
-        messages, up = messages + sum(asked) + sum(both), up + sum(both) * VECTOR
-        down += (asked[0] + 2 * asked[1]) * VECTOR
-        jobs, replies = jobs + sum(asked), replies + sum(counted)
-        assert record.counters == fl.Counters(record.round, 2 * record.round, messages, down, up, record.counters[-1])
-        assert (record.clock.jobs, record.clock.replies) == (jobs, replies)
-    if kind == "duplicates":
-        assert record.clock.duplicates == replies == jobs
-        assert record.clock.seconds == 2 * 2.0 * rounds
-    else:
-        assert record.clock.failed == jobs - replies
-        assert empty[0] > 0
-        assert empty[1] > 0
-
-
-LATE = System(
-    compute=constant(8.0),
-    speeds=(1.0, 4.0, 2.0, 8.0, 8.0),  # seconds: 8, 2, 4, 1, 1
-    network=links(down=VECTOR, up=(VECTOR / 2, VECTOR / 2, VECTOR, VECTOR / 6, np.inf)),  # seconds: 1; 2, 2, 1, 6, 0
-    deadline=6.0,
-    late="partial",
-)
-
-
-@engines
-def test_partial_work_leaves_time_for_the_upload(engine):
-    """A client that sends what it has at the deadline D has (D - download - upload) / seconds of its work done.
-
-    Client 0 has 6 - 1 - 2 = 3 of its 8 seconds, so 3 of 8 steps. Client 1 is there at 5, client 2 at 6, in time; client
-    3 cannot send before the deadline anything that it has computed; client 4 is there at 2.
-    """
-    mu, rounds = 0.3, 2
-    w = W
-    for _ in range(rounds):
-        steps = {0: 3, 1: 8, 2: 8, 4: 8}
-        models = {k: numpy_version.gd(FED, k, w, 0.2, n, lambda v, w=w: mu * (v - w)) for k, n in steps.items()}
-        w = numpy_version.cohort_mean(FED, list(steps), models)
-    record = last(engine, fl.FedProx(mu), FEDERATION, fl.GD(0.2, steps=8), W, rounds, system=LATE)
-    np.testing.assert_allclose(record.w, w, rtol=0, atol=1e-13)
-    c, clock = record.counters, record.clock
-    assert (c.messages, c.bytes_down, c.bytes_up) == (9 * rounds, 5 * VECTOR * rounds, 4 * VECTOR * rounds)
-    assert c.gradients == (3 + 8 + 8 + 8) * rounds
-    assert (clock.seconds, clock.jobs, clock.replies, clock.late) == (6.0 * rounds, 5 * rounds, 4 * rounds, rounds)
-    assert clock.wasted == 1.0 * rounds  # client 3's computation
-    assert clock.idle == (0 + 1 + 0 + 0 + 4) * rounds  # clients 1 and 4 wait
-
-
-@fl.frozen
-class Tired(cohorts.CohortRule):
-    """Everyone, each with a part of the usual work."""
-
-    partial_work = True
-
-    def over(self, p):
-        return lambda rng, t: cohorts.Draw(np.arange(5), p, np.array([0.25, 0.75, 1.0, 0.5, 1.0]))
-
-    def lanes(self, clients):
-        return clients
-
-
-@engines
-def test_stragglers_and_a_deadline(engine):
-    """A straggler with the part u of its work, u T seconds of it, has the part min(u, D / T) done at the deadline D.
-
-    T = 8 steps of 1 s: with D = 5, the five have 2, 5 of 6, 5 of 8, 4 and 5 of 8 steps.
-    """
-    system = System(compute=proportional(1.0), deadline=5.0, late="partial")
-    steps = (2, 5, 5, 4, 5)
-    models = {k: numpy_version.gd(FED, k, W, 0.2, n) for k, n in enumerate(steps)}
-    record = last(engine, fl.FedAvg(), FEDERATION, fl.GD(0.2, steps=8), W, 1, system=system, cohort=Tired())
-    np.testing.assert_allclose(record.w, numpy_version.cohort_mean(FED, range(5), models), rtol=0, atol=1e-13)
-    assert record.counters.gradients == sum(steps)
-    assert (record.clock.seconds, record.clock.idle, record.clock.late) == (5.0, 3.0 + 1.0, 0)
 
 
 class Drawn(NamedTuple):
@@ -350,7 +228,7 @@ def test_each_client_has_its_own_mu(engine):
     rule, w = cohorts.uniform(3), W
     for t in range(3):
         ids = drawn(rule, 5, t, 0)
-        models = {k: numpy_version.gd(FED, k, w, 0.2, 2, lambda v, k=k, w=w: mu[k] * (v - w)) for k in ids}
-        w = numpy_version.cohort_mean(FED, ids, models)
+        models = {k: numpy_version.gd(TWIN, k, w, 0.2, 2, lambda v, k=k, w=w: mu[k] * (v - w)) for k in ids}
+        w = numpy_version.cohort_mean(TWIN, ids, models)
     record = last(engine, fl.FedProx(mu), FEDERATION, fl.GD(0.2, 2), W, 3, cohort=rule, seed=5)
     np.testing.assert_allclose(record.w, w, rtol=0, atol=1e-13)
