@@ -5,6 +5,7 @@ its tests alone; here they meet.
 """
 
 import dataclasses
+import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ import pytest
 
 import fedloom as fl
 from fedloom import cohorts
+from fedloom.engines.grid import simulate_grid
 from tests import transcriptions as numpy_version
 from tests.federations import bits, last, least_squares
 from tests.small import FEDERATION, TWIN, VECTOR, W
@@ -194,6 +196,9 @@ def test_coins_and_keys_are_independent(engine):
     ]
     everything = keys + coins + servers + solves
     assert len(set(everything)) == len(everything)
+    if engine is not fl.reference:  # of a chunk, every round has its own
+        together = last(engine, algorithm, FEDERATION, fl.GD(), W, 4, seed=3, chunk=4, **more)
+        assert as_numbers(together.server.server) == servers[-1]
 
 
 PER_CLIENT = [
@@ -232,3 +237,61 @@ def test_each_client_has_its_own_mu(engine):
         w = numpy_version.cohort_mean(TWIN, ids, models)
     record = last(engine, fl.FedProx(mu), FEDERATION, fl.GD(0.2, 2), W, 3, cohort=rule, seed=5)
     np.testing.assert_allclose(record.w, w, rtol=0, atol=1e-13)
+
+
+@fl.frozen
+class Poisoned(fl.FedDyn):
+    """Client 4 returns NaN from round 1 on."""
+
+    def local(self, theta, g, client):
+        reply, memory = super().local(theta, g, client)
+        bad = (client.t >= 1) & jnp.all(client.objective.center == FEDERATION.centers[4])
+        return jnp.where(bad, jnp.nan, reply), memory
+
+
+@engines
+def test_the_share_of_a_cohort_is_that_of_the_replies_that_count(engine):
+    """FedDyn's h <- h - alpha (sum_{k in S} p_k theta_k - share theta), where S and the share leave out client 4."""
+    rule = cohorts.scheduled([[1, 4], [0, 3, 4], [2, 4], [1, 2, 3]])
+    expected = numpy_version.feddyn(TWIN, W, [[1, 4], [0, 3], [2], [1, 2, 3]], alpha=0.7)
+    records = engine(Poisoned(0.7), FEDERATION, fl.Exact(), W, 4, cohort=rule, on_nonfinite="drop")
+    for record, w in zip(records, expected, strict=True):
+        np.testing.assert_allclose(record.w, w, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", [fl.simulate, fl.events], ids=["simulate", "events"])
+def test_a_record_tells_what_solvers_reached_since_the_one_before(engine, monkeypatch):
+    """A chunk's residual is the largest of its rounds, its unsolved problems are their sum; the next chunk begins anew.
+
+    Memories are on disk, so that a chunk of two rounds is two calls of the program.
+    """
+    args = fl.FedDR(0.5), FEDERATION, fl.ToTolerance(1e-9, lr=0.3, max_steps=2), W, 4
+    more = {"buffer": 5} if engine is fl.events else {}
+    rounds = [(record.residual, record.unsolved) for record in engine(*args, **more)]
+    assert rounds[1][0] > rounds[2][0] > rounds[3][0]  # the largest of a chunk is in the first call, or in the second
+    assert {unsolved for _, unsolved in rounds} == {5}
+    memories = sys.modules[type(next(engine(*args, **more)).clients).__module__]
+    monkeypatch.setattr(memories, "ON_DEVICE", 0)
+    monkeypatch.setattr(memories, "LENT", 1)
+    for record in engine(*args, chunk=2, **more):
+        both = rounds[record.round - 2 : record.round]
+        assert record.residual == pytest.approx(max(residual for residual, _ in both), rel=1e-12)
+        assert record.unsolved == 10
+
+
+def test_the_books_of_a_point_end_where_it_diverges():
+    """With steps of 1e30 a model exceeds 1e308 in round 5, from 0; five rounds of two clients are in its books."""
+    solvers = [fl.GD(0.1, steps=2), fl.GD(1e30, steps=2)]
+    found = list(simulate_grid([fl.FedAvg()] * 2, FEDERATION, solvers, W, 8, cohort=cohorts.uniform(2), chunk=4))[-1]
+    sound, broken = found.counters
+    assert found.diverged[0] is None
+    n = found.diverged[1].round
+    assert n == 5  # in the middle of the second chunk
+    assert broken == fl.Counters(n, n, 4 * n, 2 * n * VECTOR, 2 * n * VECTOR, 4 * n)
+    assert sound == fl.Counters(8, 8, 32, 16 * VECTOR, 16 * VECTOR, 32)
+
+
+def test_the_points_of_a_grid_tell_what_solvers_reached_since_the_record_before():
+    solvers = [fl.ToTolerance(1e-9, lr=lr, max_steps=2) for lr in (0.3, 0.2)]
+    for record in simulate_grid([fl.FedDR(0.5)] * 2, FEDERATION, solvers, W, 4, chunk=2):
+        assert [point.unsolved for point in record.points] == [10, 10]
