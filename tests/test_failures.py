@@ -66,7 +66,7 @@ class BlindFedDANE(fl.FedDANE):
 
 @pytest.mark.parametrize("engine", [fl.simulate, fl.reference])
 def test_an_exchange_in_which_nobody_counts_ends_the_round(engine):
-    """Without g the second exchange would correct with nothing: the first round must leave w, the second is ordinary."""
+    """Without g the second exchange would correct nothing: the first round must leave w; the second is ordinary."""
     args = (FEDERATION, fl.Exact(), W, 2)
     first, second = engine(BlindFedDANE(mu=0.5), *args, on_nonfinite="drop")
     assert np.array_equal(first.w, W)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -161,8 +162,8 @@ def misplaced_arrays(value: Any) -> dict[str, tuple[int, ...]]:
 
 
 def for_client(value: T, k: Any) -> T:
-    """`value` as client k sees it: each per-client array is replaced by its entry k."""
-    own = {name: array[k] for name, array in per_client_fields(value).items()}
+    """`value` as client k sees it: each per-client array is replaced by its entry k, which may be traced."""
+    own = {name: jnp.asarray(array)[k] for name, array in per_client_fields(value).items()}
     return dataclasses.replace(value, **own) if own else value  # type: ignore[type-var]
 
 
