@@ -13,12 +13,14 @@ import pathlib
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1")
 
 import jax
+import pytest
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 3)  # so that plans of several devices can be run: a CPU is one by default
 jax.config.update("jax_numpy_rank_promotion", "raise")
+ROOT = pathlib.Path(__file__).parent.parent
 CACHE = {
-    "jax_compilation_cache_dir": str(pathlib.Path(__file__).parent.parent / ".jax_cache"),
+    "jax_compilation_cache_dir": str(ROOT / ".jax_cache"),
     "jax_persistent_cache_min_compile_time_secs": 0.0,
     "jax_persistent_cache_min_entry_size_bytes": 0,
 }
@@ -35,3 +37,37 @@ def pytest_runtest_teardown() -> None:
     if next(tests) % 20 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory_of_its_own(tmp_path, monkeypatch):
+    """What a test writes to a relative path does not end up in the checkout."""
+    monkeypatch.chdir(tmp_path)
+
+
+# Directories that tools and tests may leave in the checkout.
+CACHES = {".git", ".venv", ".venv-peers", ".hypothesis", ".jax_cache", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+CACHES |= {"__pycache__"}
+BEFORE = pytest.StashKey[set[pathlib.Path]]()
+
+
+def checkout() -> set[pathlib.Path]:
+    """Every file and directory of the checkout, but for the caches."""
+    found = set()
+    for directory, directories, files in os.walk(ROOT):
+        directories[:] = sorted(set(directories) - CACHES)
+        found |= {pathlib.Path(directory, name).relative_to(ROOT) for name in directories + files}
+    return found
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[BEFORE] = checkout()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if the tests have left anything in the checkout."""
+    is_worker = hasattr(session.config, "workerinput")  # xdist's: it starts and ends with the others
+    if not is_worker and (debris := checkout() - session.config.stash[BEFORE]):
+        names = ", ".join(sorted(map(str, debris)))
+        session.config.get_terminal_writer().line(f"\nThe tests left files in the checkout: {names}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
