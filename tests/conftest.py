@@ -1,8 +1,8 @@
 """Float64 everywhere: the tests are identities. Silent rank promotion hides shape errors, so it is an error here.
 
 Most of the time goes into compiling. So programs are kept between the test processes and between runs, and XLA's older
-code generator is used with little optimization, which compiles in two thirds of the time; XLA_FLAGS= (empty) tests what
-users have.
+code generator is used without optimization and in one piece, which compiles in a third of the time; XLA_FLAGS= (empty)
+tests what users have.
 """
 
 import gc
@@ -10,7 +10,8 @@ import itertools
 import os
 import pathlib
 
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1")
+FLAGS = {"cpu_use_fusion_emitters": "false", "backend_optimization_level": 0, "cpu_parallel_codegen_split_count": 1}
+os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{name}={value}" for name, value in FLAGS.items()))
 
 import jax
 import pytest
@@ -30,6 +31,12 @@ for name, value in CACHE.items():
 MAPS = pathlib.Path("/proc/self/maps")
 MOST_MAPS = 25_000  # Linux allows a process 65,530 pieces of memory; each compiled program takes several
 tests = itertools.count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "exhaustive: pairs that prove little more than others; `make test-all` runs them"
+    )
 
 
 def pytest_runtest_teardown() -> None:
