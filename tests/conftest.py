@@ -10,8 +10,10 @@ import itertools
 import os
 import pathlib
 
-FLAGS = {"cpu_use_fusion_emitters": "false", "backend_optimization_level": 0, "cpu_parallel_codegen_split_count": 1}
-os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{name}={value}" for name, value in FLAGS.items()))
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1",
+)
 
 import jax
 import pytest
@@ -34,9 +36,7 @@ tests = itertools.count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "exhaustive: pairs that prove little more than others; `make test-all` runs them"
-    )
+    config.addinivalue_line("markers", "exhaustive: proves little that other tests do not; run by `make test-all`")
 
 
 def pytest_runtest_teardown() -> None:
