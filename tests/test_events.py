@@ -27,7 +27,9 @@ SGD = fl.SGD(0.1, batch_size=2, epochs=2)
 TOLERANT = [fl.FedAvg(lr=0.8), fl.Scaffold(), fl.FedDR(eta=0.7, alpha=0.9), fl.FedAsync(alpha=0.4), fl.FedBuff()]
 
 
-@pytest.mark.parametrize("cohort", [cohorts.everyone(), cohorts.uniform(3)], ids=["everyone", "uniform"])
+@pytest.mark.parametrize(
+    "cohort", [cohorts.uniform(3), pytest.param(cohorts.everyone(), marks=pytest.mark.exhaustive)], ids=repr
+)
 @pytest.mark.parametrize("algorithm", TOLERANT, ids=lambda v: type(v).__name__)
 def test_equal_speeds_and_a_buffer_of_the_cohort_are_synchronous_rounds(algorithm, cohort):
     buffer = cohort.lanes(RAGGED.clients)
@@ -139,7 +141,7 @@ def composite_optimum(f, lam):
     return w
 
 
-@pytest.mark.parametrize("lam", [0.0, 0.6])
+@pytest.mark.parametrize("lam", [0.6, pytest.param(0.0, marks=pytest.mark.exhaustive)])
 def test_asyncfeddr_reaches_the_optimum_with_the_step_sizes_of_its_theorem(lam):
     f = equal_weights()
     smoothness = max(np.linalg.eigvalsh(h)[-1] for h in f.hessians)
