@@ -1,8 +1,8 @@
 """Float64 everywhere: the tests are identities. Silent rank promotion hides shape errors, so it is an error here.
 
 Most of the time goes into compiling. So programs are kept between the test processes and between runs, and XLA's older
-code generator is used with little optimization, which compiles in two thirds of the time; XLA_FLAGS= (empty) tests what
-users have.
+code generator is used without optimization and in one piece, which compiles in a third of the time; XLA_FLAGS= (empty)
+tests what users have.
 """
 
 import gc
@@ -10,15 +10,20 @@ import itertools
 import os
 import pathlib
 
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1")
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1",
+)
 
 import jax
+import pytest
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 3)  # so that plans of several devices can be run: a CPU is one by default
 jax.config.update("jax_numpy_rank_promotion", "raise")
+ROOT = pathlib.Path(__file__).parent.parent
 CACHE = {
-    "jax_compilation_cache_dir": str(pathlib.Path(__file__).parent.parent / ".jax_cache"),
+    "jax_compilation_cache_dir": str(ROOT / ".jax_cache"),
     "jax_persistent_cache_min_compile_time_secs": 0.0,
     "jax_persistent_cache_min_entry_size_bytes": 0,
 }
@@ -30,8 +35,46 @@ MOST_MAPS = 25_000  # Linux allows a process 65,530 pieces of memory; each compi
 tests = itertools.count(1)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "exhaustive: proves little that other tests do not; run by `make test-all`")
+
+
 def pytest_runtest_teardown() -> None:
     """Forget programs before there are too many: beyond the limit XLA crashes wherever it asks for memory next."""
     if next(tests) % 20 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory_of_its_own(tmp_path, monkeypatch):
+    """What a test writes to a relative path does not end up in the checkout."""
+    monkeypatch.chdir(tmp_path)
+
+
+# Directories that tools and tests may leave in the checkout.
+CACHES = {".git", ".venv", ".venv-peers", ".hypothesis", ".jax_cache", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+CACHES |= {"__pycache__"}
+BEFORE = pytest.StashKey[set[pathlib.Path]]()
+
+
+def checkout() -> set[pathlib.Path]:
+    """Every file and directory of the checkout, but for the caches."""
+    found = set()
+    for directory, directories, files in os.walk(ROOT):
+        directories[:] = sorted(set(directories) - CACHES)
+        found |= {pathlib.Path(directory, name).relative_to(ROOT) for name in directories + files}
+    return found
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[BEFORE] = checkout()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if the tests have left anything in the checkout."""
+    is_worker = hasattr(session.config, "workerinput")  # xdist's: it starts and ends with the others
+    if not is_worker and (debris := checkout() - session.config.stash[BEFORE]):
+        names = ", ".join(sorted(map(str, debris)))
+        session.config.get_terminal_writer().line(f"\nThe tests left files in the checkout: {names}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

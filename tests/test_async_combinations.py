@@ -239,7 +239,7 @@ CASES = {
 def test_the_asynchronous_server_event_by_event(name):
     """Server, memories, clock, staleness and counters after chunks of three updates are those of `asynchronous`."""
     algorithm, method, rule, buffer = CASES[name]
-    seats = rule.lanes(5)
+    seats = rule.room(5)
     moments = asynchronous(method, rule, seats, buffer, 11)
     counted = [job for moment in moments for job in moment.last]
     assert len(moments[-1].staleness) > 2  # what is to be seen can be seen: late replies,

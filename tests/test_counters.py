@@ -10,6 +10,8 @@ from fedloom.testing import usual_solver
 from tests.federations import FEDERATION, W, last, least_squares
 
 D = 4 * 8  # bytes of one vector
+# That the compiled engine counts as the reference does is a part of the battery and of test_engines.py.
+ENGINES = [fl.reference, pytest.param(fl.simulate, marks=pytest.mark.exhaustive)]
 
 
 @pytest.mark.parametrize(
@@ -36,17 +38,16 @@ D = 4 * 8  # bytes of one vector
     ],
     ids=lambda v: type(v).__name__ if isinstance(v, fl.Algorithm) else str(v),
 )
-def test_bytes_of_a_round(algorithm, down, up, exchanges):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_bytes_of_a_round(algorithm, down, up, exchanges, engine):
     rule = cohorts.everyone() if algorithm.needs_everyone else cohorts.uniform(3)
     m = FEDERATION.clients if algorithm.needs_everyone else 3
-    solver = usual_solver(algorithm)
-    for engine in (fl.simulate, fl.reference):
-        counters = last(engine, algorithm, FEDERATION, solver, W, 2, cohort=rule).counters
-        assert counters.bytes_down == 2 * m * down * D
-        assert counters.bytes_up == 2 * m * up * D
-        assert counters.messages == 2 * m * 2 * exchanges
-        assert counters.exchanges == 2 * exchanges
-        assert counters.rounds == 2
+    counters = last(engine, algorithm, FEDERATION, usual_solver(algorithm), W, 2, cohort=rule).counters
+    assert counters.bytes_down == 2 * m * down * D
+    assert counters.bytes_up == 2 * m * up * D
+    assert counters.messages == 2 * m * 2 * exchanges
+    assert counters.exchanges == 2 * exchanges
+    assert counters.rounds == 2
 
 
 def test_bytes_follow_the_dtype():

@@ -30,7 +30,7 @@ def on_disk(monkeypatch):
     monkeypatch.setattr(memory_store, "ON_DEVICE", 0)
 
 
-@pytest.mark.parametrize("algorithm", [fl.Scaffold(), fl.FedDR(2.0)], ids=["scaffold", "feddr"])
+@pytest.mark.parametrize("algorithm", [fl.FedDR(2.0), pytest.param(fl.Scaffold(), marks=pytest.mark.exhaustive)])
 def test_the_same_bits_as_in_memory(algorithm, monkeypatch):
     """FedDR's memories start at w, not at 0. Chunks of 4 rounds, of which a call may take 4, 2 or 1."""
     args = (algorithm, FEDERATION, SOLVER, W, 6)

@@ -1,0 +1,93 @@
+"""A process whose children resume a run, count what they do to its files, and kill themselves at a given moment.
+
+Each line of the standard input is such a moment: what is about to happen, to which file, and for which time. The answer
+is "killed" or, if the child reached the end of the run, the moments that it passed. Children are forked, which saves
+them the imports; that is safe because JAX starts no threads before it is used.
+"""
+
+import builtins
+import collections
+import io
+import os
+import pathlib
+import signal
+import stat
+import sys
+
+from fedloom.experiments import resume
+
+DIRECTORY = pathlib.Path(sys.argv[1])
+open_file, fsync, replace = open, os.fsync, os.replace
+last = ""  # the moment to die at
+passed: collections.Counter[str] = collections.Counter()
+names: dict[int, str] = {}  # of open files, by their descriptors
+
+
+def about_to(moment):
+    passed[moment] += 1
+    if f"{moment} {passed[moment]}" == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def is_ours(path):
+    return isinstance(path, str | os.PathLike) and pathlib.Path(path).parent == DIRECTORY
+
+
+class Counted:
+    """A file that is written in two halves, so that a kill between them leaves it torn."""
+
+    def __init__(self, file, name):
+        self.file, self.name = file, name
+        names[file.fileno()] = name
+
+    def write(self, content):
+        about_to(f"write {self.name}")
+        half = len(content) // 2
+        self.file.write(content[:half])
+        self.file.flush()
+        about_to(f"finish {self.name}")
+        self.file.write(content[half:])
+
+    def truncate(self, size):
+        about_to(f"truncate {self.name}")
+        self.file.truncate(size)
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.file.close()
+
+
+def counted_open(path, mode="r", *more, **options):
+    file = open_file(path, mode, *more, **options)
+    return Counted(file, pathlib.Path(path).name) if is_ours(path) and set(mode) & set("wax+") else file
+
+
+def counted_fsync(file):
+    about_to("fsync " + ("directory" if stat.S_ISDIR(os.fstat(file).st_mode) else names[file]))
+    fsync(file)
+
+
+def counted_replace(old, new):
+    if is_ours(new):
+        about_to(f"replace {pathlib.Path(new).name}")
+    replace(old, new)
+
+
+for last in map(str.strip, sys.stdin):
+    child = os.fork()
+    if child == 0:
+        builtins.open = io.open = counted_open
+        os.fsync, os.replace = counted_fsync, counted_replace
+        resume(DIRECTORY, watch=[lambda row: about_to("continue after a row")], checkpoint_seconds=0)
+        print(*passed, sep=", ", flush=True)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        print("killed", flush=True)
+    elif status != 0:
+        sys.exit(f"The child that was to be killed at {last!r} failed.")
