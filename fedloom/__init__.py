@@ -79,11 +79,10 @@ from fedloom.systems import Delays as Delays
 from fedloom.systems import System as System
 from fedloom.tasks import Task as Task
 from fedloom.tasks import load as load
+from fedloom.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from fedloom import report as report
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> ModuleType:
