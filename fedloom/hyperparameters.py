@@ -66,10 +66,12 @@ def interval(low: float, high: float, ends: str = "()") -> Domain:
 
 
 def choice(*names: str) -> Domain:
+    """One of the given names."""
     return Domain("one of " + ", ".join(repr(n) for n in names), lambda v: v in names)
 
 
 def optional(domain: Domain) -> Domain:
+    """The same domain, or None."""
     return Domain(domain.words + ", or None", lambda v: v is None or domain.holds(v), domain.registry)
 
 

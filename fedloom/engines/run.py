@@ -42,6 +42,7 @@ class Counters(NamedTuple):
     def after_exchanges(
         self, exchanges: int, clients: int, bytes_down: int, bytes_up: int, gradients: int
     ) -> "Counters":
+        """The counters after some more exchanges with so many clients in all."""
         return Counters(
             rounds=self.rounds,
             exchanges=self.exchanges + exchanges,
@@ -59,6 +60,7 @@ class Counters(NamedTuple):
         )
 
     def after_rounds(self, rounds: int) -> "Counters":
+        """The counters after some more rounds."""
         return self._replace(rounds=self.rounds + rounds)
 
 

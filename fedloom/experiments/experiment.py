@@ -100,13 +100,12 @@ class Experiment:
             object.__setattr__(self, "task", f"{pathlib.Path(path).resolve()}:{name}")
 
     def base_task(self) -> Task:
+        """The task, looked up by name if need be."""
         return self.task if isinstance(self.task, Task) else find_task(self.task)
 
     def load(self) -> Loaded:
         """The task's data for this seed, with the experiment's own split, model and weights."""
-        split = (
-            None if self.split is None else json.dumps({k: _number(v) for k, v in self.split.items()})
-        )  # as a key, whatever its values are
+        split = None if self.split is None else json.dumps({k: _number(v) for k, v in self.split.items()})  # hashable
         return load(self.base_task(), self.seed, split, self.model, self.weights)
 
     def check(self) -> Loaded:
@@ -129,6 +128,7 @@ class Experiment:
         return loaded
 
     def to_plain(self) -> dict[str, Any]:
+        """The experiment as a nested table, every field resolved."""
         if isinstance(self.task, Task) and TASKS.get(self.task.name, self.task) is not self.task:
             raise ValueError(
                 f"This task is not the registered one of the name {self.task.name!r}; to write it to a file, give it "
@@ -145,6 +145,7 @@ class Experiment:
         return plain
 
     def to_toml(self) -> str:
+        """The experiment as the text of a config.toml."""
         plain = self.to_plain()
         return tomli_w.dumps(dict(sorted(plain.items(), key=lambda item: isinstance(item[1], dict))))
 
@@ -184,6 +185,7 @@ def from_config(plain: Mapping[str, Any]) -> Experiment:
 
 
 def from_toml(text: str, where: str = "the file") -> Experiment:
+    """The experiment that the text of a TOML file describes."""
     try:
         return from_config(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

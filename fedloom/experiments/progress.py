@@ -91,10 +91,12 @@ class Lines:
         self.said = 0.0
 
     def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None:
+        """Runs are about to start."""
         self.clock, self.runs, self.ended = Clock(runs), len(runs), 0
         self.said = time.monotonic()
 
     def row(self, name: str, experiment: Experiment, row: Row) -> None:
+        """A run has a new row in its log."""
         self.clock.row(name, experiment, row)
         if "diverged" not in row and time.monotonic() - self.said >= EVERY:
             self._say(
@@ -104,6 +106,7 @@ class Lines:
             )
 
     def end(self, result: Result) -> None:
+        """A run has ended."""
         self.ended += 1
         self.clock.end(result)
         row = result.rows[-1]
@@ -113,6 +116,7 @@ class Lines:
         )
 
     def close(self) -> None:
+        """No more rows will come."""
         pass
 
     def _say(self, line: str) -> None:
@@ -135,6 +139,7 @@ class Live:
         )
 
     def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None:
+        """Runs are about to start."""
         self.clock = Clock(runs)
         self.names = [name for name, _ in runs]
         self.results: list[Result] = []
@@ -143,6 +148,7 @@ class Live:
         self.bars.start()
 
     def row(self, name: str, experiment: Experiment, row: Row) -> None:
+        """A run has a new row in its log."""
         self.clock.row(name, experiment, row)
         speed = self.clock.speed(name, experiment)
         words = values(row)
@@ -158,6 +164,7 @@ class Live:
         self.bars.update(self.study, words=self.clock.left())
 
     def end(self, result: Result) -> None:
+        """A run has ended."""
         self.results.append(result)
         self.clock.end(result)
         self.bars.update(self.study, completed=len(self.results))
@@ -172,6 +179,7 @@ class Live:
             )
 
     def close(self) -> None:
+        """No more rows will come."""
         self.bars.stop()
 
 

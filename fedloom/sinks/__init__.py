@@ -27,9 +27,14 @@ class Writer(Protocol):
     It is made of the run's name, its settings and its directory.
     """
 
-    def numbers(self, round: int, numbers: Mapping[str, float]) -> None: ...
-    def diverged(self, round: int, words: str) -> None: ...
-    def close(self, ending: Ending) -> None: ...
+    def numbers(self, round: int, numbers: Mapping[str, float]) -> None:
+        """Write the numbers of a row."""
+
+    def diverged(self, round: int, words: str) -> None:
+        """Say that the run diverged, and why."""
+
+    def close(self, ending: Ending) -> None:
+        """Finish the run."""
 
 
 class _Sink:
