@@ -20,7 +20,8 @@ EXHIBITS = (
     Exhibit(
         "Which method reaches the target first?",
         """
-study = fl.compare("digits", ["fedavg", "fedadam", "scaffold", "feddyn"], rounds=40, seeds=[0, 1, 2])
+methods = ["fedavg", "fedadam", "scaffold", "feddyn"]
+study = fl.compare("digits", methods, rounds=60, seeds=[0, 1, 2])
 figure = fl.report.curves(study, "test accuracy")
 """,
         "curves.png",
@@ -50,7 +51,8 @@ figure = fl.report.split_picture(study.results[0].about)
         """
 system = {"system.speeds": 4.0}  # the fastest client is four times as fast as the slowest
 synchronous = fl.experiment("digits", "feddr", rounds=40, **system)
-asynchronous = fl.experiment("digits", "feddr", engine="events", rounds=600, evaluate_every=15, **system)
+waiting_for_nobody = {"engine": "events", "rounds": 600, "evaluate_every": 15}
+asynchronous = fl.experiment("digits", "feddr", **waiting_for_nobody, **system)
 both = fl.experiments.run_all([("FedDR", synchronous), ("asyncFedDR", asynchronous)])
 figure = fl.report.curves(both, "test accuracy", x="clock")
 """,
@@ -66,7 +68,8 @@ base = fl.experiment("digits", "fedadam", rounds=20)
 over = {"solver.lr": [0.03, 0.1, 0.3, 1.0], "algorithm.lr": [0.003, 0.01, 0.03, 0.1]}
 grid = fl.sweep(base, over, select=fl.experiments.Select("test accuracy", last=5))
 xs, ys, scores = fl.experiments.heat_map(grid, x="solver.lr", y="algorithm.lr")
-figure = fl.report.heat_map(xs, ys, scores, "client step size", "server step size", "test accuracy")
+labels = ("client step size", "server step size", "test accuracy")
+figure = fl.report.heat_map(xs, ys, scores, *labels)
 """,
         "heat-map.png",
         "FedAdam's test accuracy over the step sizes of clients and server",
@@ -81,7 +84,7 @@ The figures on this page show real runs. They were drawn by the code beside them
 
 REPORT = """# A live report
 
-This is the file that `fedloom compare` writes, for four methods, three seeds and 40 rounds. Choose another metric or
+This is the file that `fedloom compare` writes, for four methods, three seeds and 60 rounds. Choose another metric or
 axis, click a name to hide its curve, click a column to sort the table.
 
 [Open it in full](live-report/report.html){ .md-button }
