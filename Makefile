@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types format docs bench bench-peers clean
+.PHONY: demo test test-all lint types format docs dist bench bench-peers clean
 
 demo: .venv/installed
 	$(BIN)/fedloom compare
 
 test: .venv/dev lint types
 	$(BIN)/pytest
+
+# What takes too long for every change: the remainder, not the tests of `make test` again.
+test-all: .venv/dev
+	$(BIN)/pytest -m exhaustive
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .
@@ -21,10 +25,16 @@ format: .venv/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: .venv/installed
+# Pages that a registry determines are written first, then the site is built into site/.
+docs: .venv/docs
 	$(BIN)/python docs/algorithms.py
 	$(BIN)/python docs/tasks.py
 	$(BIN)/python docs/reproductions.py
+	$(BIN)/python -m docs.build
+
+dist: .venv/dev
+	rm -rf dist
+	$(BIN)/python -m build
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.speed.bench
@@ -43,5 +53,9 @@ bench-peers: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+.venv/docs: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis .jax_cache
+	rm -rf build dist site .cache .venv .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis .jax_cache

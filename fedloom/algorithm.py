@@ -114,13 +114,16 @@ class Round(Algorithm):
     """A method whose round is one exchange."""
 
     @abstractmethod
-    def send(self, s: Any) -> Any: ...
+    def send(self, s: Any) -> Any:
+        """The message to every client of the cohort, from the server's state."""
 
     @abstractmethod
-    def local(self, message: Any, memory: Any, client: Client) -> tuple[Any, Any]: ...
+    def local(self, message: Any, memory: Any, client: Client) -> tuple[Any, Any]:
+        """A client's reply and its new memory, from the message and the memory it has."""
 
     @abstractmethod
-    def receive(self, s: Any, mean: Any, cohort: Cohort) -> Any: ...
+    def receive(self, s: Any, mean: Any, cohort: Cohort) -> Any:
+        """The server's next state, from the weighted mean of the replies."""
 
     def aged(self, reply: Any, staleness: Scalar) -> Any:
         """What counts of a reply that comes `staleness` server updates late; with 0 it must be the reply itself."""

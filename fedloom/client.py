@@ -29,9 +29,11 @@ class Objective(Protocol):
     def unravel(self, w: Vector) -> Any:
         """The model's parameter tree."""
 
-    def loss(self, w: Vector) -> Scalar: ...
+    def loss(self, w: Vector) -> Scalar:
+        """F_k(w) over all local examples."""
 
-    def grad(self, w: Vector) -> Vector: ...
+    def grad(self, w: Vector) -> Vector:
+        """The full gradient of F_k at w."""
 
     def batch_grad(self, params: Any, positions: Any, mask: Any, key: Key) -> Any:
         """Gradient, as a tree, of the mean loss over the examples at `positions` where `mask` is True."""
@@ -48,6 +50,7 @@ class Federation(ABC):
 
     @property
     def clients(self) -> int:
+        """The number of clients."""
         return int(self.weights.shape[0])
 
     def loss(self, w: Vector) -> Scalar:
@@ -120,7 +123,8 @@ class StepSolver(Solver):
         """The state after step s, from 0. `key` is the solve's, the same for all steps."""
 
     @abstractmethod
-    def end(self, state: Any) -> Solution: ...
+    def end(self, state: Any) -> Solution:
+        """The solution, from the state after the last step."""
 
     def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
         steps = self.steps_for(objective.size, objective.capacity, work)

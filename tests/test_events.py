@@ -10,6 +10,8 @@ import pytest
 import fedloom as fl
 from fedloom import cohorts, regularizers
 from fedloom.engines.asynchronous import Asynchronous
+from fedloom.engines.checks import checked
+from fedloom.engines.plan import Plan
 from fedloom.systems import Delays, System
 from fedloom.systems.availability import diurnal, markov
 from fedloom.systems.compute import exponential, lognormal, proportional

@@ -58,6 +58,7 @@ class FederatedData:
 
     @property
     def clients(self) -> int:
+        """The number of clients."""
         return self.split.clients
 
     def federation(self, loss: Loss, unravel: Callable[[Vector], Any], weights: Any = "examples") -> Examples:

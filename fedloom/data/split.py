@@ -46,6 +46,7 @@ class Split:
 
     @property
     def clients(self) -> int:
+        """The number of clients."""
         return len(self.sizes)
 
     @functools.cached_property

@@ -32,6 +32,7 @@ class Range:
         return f"{self.low}..{self.high}"
 
     def draw(self, rng: np.random.Generator) -> float:
+        """A number whose logarithm is uniform over the range."""
         if isinstance(self.low, int) and isinstance(self.high, int):  # each integer stands for what is rounded to it
             value: float = round(math.exp(rng.uniform(math.log(self.low - 0.5), math.log(self.high + 0.5))))
         else:

@@ -93,10 +93,12 @@ class Lines:
         self.said = 0.0
 
     def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None:
+        """Runs are about to start."""
         self.pace, self.runs, self.ended = Pace(runs), len(runs), 0
         self.said = time.monotonic()
 
     def row(self, name: str, experiment: Experiment, row: Row) -> None:
+        """A run has a new row in its log."""
         self.pace.row(name, experiment, row)
         if "diverged" not in row and time.monotonic() - self.said >= EVERY:
             self._say(
@@ -106,6 +108,7 @@ class Lines:
             )
 
     def end(self, result: Result) -> None:
+        """A run has ended."""
         self.ended += 1
         self.pace.end(result)
         row = result.rows[-1]
@@ -115,6 +118,7 @@ class Lines:
         )
 
     def close(self) -> None:
+        """No more rows will come."""
         pass
 
     def _say(self, line: str) -> None:
@@ -137,6 +141,7 @@ class Live:
         )
 
     def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None:
+        """Runs are about to start."""
         self.pace = Pace(runs)
         self.names = [name for name, _ in runs]
         self.results: list[Result] = []
@@ -145,6 +150,7 @@ class Live:
         self.bars.start()
 
     def row(self, name: str, experiment: Experiment, row: Row) -> None:
+        """A run has a new row in its log."""
         self.pace.row(name, experiment, row)
         speed = self.pace.speed(name, experiment)
         words = values(row)
@@ -160,6 +166,7 @@ class Live:
         self.bars.update(self.study, words=self.pace.left())
 
     def end(self, result: Result) -> None:
+        """A run has ended."""
         self.results.append(result)
         self.pace.end(result)
         self.bars.update(self.study, completed=len(self.results))
@@ -174,6 +181,7 @@ class Live:
             )
 
     def close(self) -> None:
+        """No more rows will come."""
         self.bars.stop()
 
 

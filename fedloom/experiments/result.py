@@ -54,6 +54,7 @@ class Result:
 
     @property
     def finished(self) -> bool:
+        """Whether the run reached its last round or diverged."""
         return bool(self.rows) and (self.diverged is not None or self.rows[-1]["round"] >= self.experiment.rounds)
 
     @property
@@ -67,6 +68,7 @@ class Result:
         return list(self.about["metrics"])
 
     def larger_is_better(self, metric: str) -> bool:
+        """Whether larger values of the metric are better."""
         return bool(self.about["metrics"][metric])
 
     def column(self, name: str) -> np.ndarray:

@@ -71,11 +71,13 @@ def interval(low: float, high: float, ends: str = "()") -> Domain:
 
 
 def choice(*names: str) -> Domain:
+    """One of the given names."""
     words = "one of " + ", ".join(repr(n) for n in names)
     return Domain(words, lambda v: isinstance(v, str) and v in names, choices=names)
 
 
 def optional(domain: Domain) -> Domain:
+    """The same domain, or None."""
     return domain._replace(words=domain.words + ", or None", holds=lambda v: v is None or domain.holds(v))
 
 

@@ -30,6 +30,7 @@ class ByClient(NamedTuple):
 
     @property
     def known(self) -> np.ndarray:
+        """The values of the clients that have examples to measure."""
         return self.values[~np.isnan(self.values)]
 
     @property

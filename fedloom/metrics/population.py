@@ -21,10 +21,12 @@ from fedloom.regularizers import Regularizer, none
 
 
 def gradient_norm(federation: Federation, w: Vector) -> float:
+    """The norm of the gradient of f at w."""
     return float(jnp.linalg.norm(federation.grad(w)))
 
 
 def gradient_mapping_norm(federation: Federation, w: Vector, g: Regularizer | None = None, eta: float = 1.0) -> float:
+    """The norm of the gradient mapping of f + g at w with step size eta: zero at a stationary point."""
     if not eta > 0:
         raise ValueError(f"eta must be a positive number, got {eta!r}.")
     step = (none() if g is None else g).prox(w - eta * federation.grad(w), eta)
@@ -55,6 +57,7 @@ def dissimilarity(federation: Federation, w: Vector) -> float:
 
 
 def gradient_variance(federation: Federation, w: Vector) -> float:
+    """The variance of the clients' gradients at w: sum_k p_k |grad F_k(w) - grad f(w)|^2."""
     square, of_mean = (float(x) for x in _moments(federation, w))
     return max(square - of_mean, 0.0)
 

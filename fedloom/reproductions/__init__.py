@@ -17,6 +17,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
 
 
 def find(name: str) -> Reproduction:
+    """The registered reproduction of that name."""
     if name not in REPRODUCTIONS:  # or if it is not a string
         raise ValueError(f"There is no experiment {name!r} to reproduce.{nearest(str(name), REPRODUCTIONS)}")
     return REPRODUCTIONS[name]
@@ -54,6 +55,7 @@ def reproduce(
 
 
 def of_study(study: Study) -> Reproduction:
+    """The reproduction that a study ran."""
     if study.about.get("kind") != "reproduction":
         raise ValueError(f"The study {study.title!r} was not made by `fedloom reproduce`.")
     return find(study.about["name"])

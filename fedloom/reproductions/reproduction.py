@@ -127,6 +127,7 @@ class Reproduction:
         return values
 
     def outcome(self, study: Study) -> list[Finding]:
+        """Our figures beside the paper's, then the claims with their verdicts."""
         figures = self.figures(study)
         means = {key: float(np.mean(values)) for key, values in figures.items()}
         rows = []

@@ -26,9 +26,14 @@ class Writer(Protocol):
     The module of a sink has a `Writer`, and a function `check_usable` that raises if the library cannot be used.
     """
 
-    def numbers(self, round: int, numbers: Mapping[str, float]) -> None: ...
-    def diverged(self, round: int, words: str) -> None: ...
-    def close(self, ending: Ending) -> None: ...
+    def numbers(self, round: int, numbers: Mapping[str, float]) -> None:
+        """Write the numbers of a row."""
+
+    def diverged(self, round: int, words: str) -> None:
+        """Say that the run diverged, and why."""
+
+    def close(self, ending: Ending) -> None:
+        """Finish the run."""
 
 
 class _Sink:

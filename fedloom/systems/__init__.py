@@ -102,6 +102,7 @@ class System:
         object.__setattr__(self, "speeds", tuples(self.speeds))
 
     def over(self, work: Work, seed: int) -> "Courses":
+        """Bind to a population, with the work that its jobs need."""
         return Courses(self, work, seed)
 
 
@@ -128,6 +129,7 @@ class Courses:
         self._jobs: dict[int, int] = {}
 
     def rng(self, what: str, k: int = 0) -> Rng:
+        """The generator for one purpose of client k, or of the population if k is -1."""
         return np.random.default_rng([self.seed, zlib.crc32(what.encode()), k + 1])  # -1: of all
 
     def start(self, k: int, now: float, part: float = 1.0) -> Course:

@@ -44,6 +44,7 @@ class Delays:
             object.__setattr__(self, name, tuples(getattr(self, name)))
 
     def over(self, clients: int) -> "JointModel":
+        """Bind to a population."""
         return JointModel(self, clients)
 
 

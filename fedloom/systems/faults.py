@@ -29,7 +29,8 @@ class Faults(ABC):
         """Does every job lead to a reply?"""
 
     @abstractmethod
-    def of_job(self, rng: Rng) -> Fault: ...
+    def of_job(self, rng: Rng) -> Fault:
+        """What goes wrong in one job."""
 
 
 @frozen

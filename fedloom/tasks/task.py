@@ -134,10 +134,12 @@ class Loaded:
     w: Vector  # the initial model
 
     def setting(self, algorithm: str, variant: str | None = None) -> Setting:
+        """What the paper ran with an algorithm: `Task.setting`."""
         return self.task.setting(algorithm, variant)
 
     @property
     def metrics(self) -> dict[str, Metric]:
+        """The task's metrics by name, the loss first."""
         return {m.name: m for m in (loss(self.task.criterion), *self.task.metrics)}
 
     def evaluate(self, w: Vector) -> dict[str, float]:

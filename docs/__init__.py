@@ -1,0 +1,1 @@
+"""The documentation: pages, and the scripts that write and build them."""
