@@ -59,7 +59,7 @@ def test_describe(capsys):
     assert code == 0
     sizes = fl.load("synthetic-1-1", seed=3).data.split.sizes
     assert f"30 clients, {np.sum(sizes):,} training examples" in out
-    assert "20 clients, functions of a vector of 10 numbers" in run(capsys, "describe", "quadratics")[1]
+    assert "20 clients with functions of a vector of 10 numbers" in run(capsys, "describe", "quadratics")[1]
 
 
 def test_mistakes_are_answered_with_a_sentence(capsys, monkeypatch, tmp_path):
@@ -81,7 +81,7 @@ def test_download_counts_what_is_there(capsys, monkeypatch, tmp_path):
     (tmp_path / "mnist").mkdir()
     (tmp_path / CATALOGUE["mnist"][0].path).write_bytes(b"")
     _, out, _ = run(capsys, "list", "downloads")
-    assert "1 of 4 files here" in out
+    assert "1 of 4 files present" in out
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ def test_json(capsys):
     assert lines[-1]["report"] == "runs/compare-quadratics-1/report.html"
 
 
-def test_an_interruption_says_how_to_go_on(capsys, monkeypatch, tmp_path):
+def test_an_interruption_says_how_to_continue(capsys, monkeypatch, tmp_path):
     rows = []
 
     def stop(self, name, experiment, row):
@@ -163,7 +163,7 @@ def test_an_interruption_says_how_to_go_on(capsys, monkeypatch, tmp_path):
         patch.setattr("fedloom.experiments.progress.Lines.row", stop)
         code, _, err = run(capsys, *arguments)
     assert code == 130
-    assert err.endswith("fedloom: interrupted. `fedloom resume runs/compare-quadratics-1` goes on.\n")
+    assert err.endswith("fedloom: interrupted. Run `fedloom resume runs/compare-quadratics-1` to continue.\n")
     code, _, _ = run(capsys, "resume", "runs/compare-quadratics-1")
     assert code == 0
     run(capsys, *arguments)
@@ -174,7 +174,7 @@ def test_an_interruption_says_how_to_go_on(capsys, monkeypatch, tmp_path):
         patch.setattr("fedloom.experiments.progress.Lines.row", stop)
         rows.clear()
         code, _, err = run(capsys, "run", "quadratics", "--rounds", "9", "--out", "alone")
-    assert "`fedloom resume alone` goes on" in err
+    assert "Run `fedloom resume alone` to continue." in err
     assert run(capsys, "resume", "alone")[0] == 0
     assert fl.experiments.read("alone").finished
 
@@ -217,7 +217,7 @@ def test_a_machine_that_fails_is_another_exit_code(capsys, monkeypatch):
     code, _, err = run(capsys, "run", *QUADRATICS)
     assert code == 1
     assert "No space left on device" in err
-    assert "`fedloom resume runs/run-quadratics-feddyn-1` goes on" in err
+    assert "No space left on device. Run `fedloom resume runs/run-quadratics-feddyn-1` to continue." in err
 
 
 def test_divergence_is_shown_and_has_an_exit_code(capsys):

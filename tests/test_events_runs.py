@@ -12,7 +12,6 @@ from fedloom.engines import memory_store
 from fedloom.engines.asynchronous import Asynchronous
 from fedloom.engines.checks import checked
 from fedloom.engines.plan import Plan
-from fedloom.engines.plan import Plan
 from fedloom.hyperparameters import frozen
 from fedloom.systems import Delays, System
 from fedloom.systems.availability import markov, observed

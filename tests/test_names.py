@@ -8,11 +8,8 @@ import pytest
 
 import fedloom
 
-LATER = {"fedloom.data", "fedloom.engines", "fedloom.models"}  # whose functions still have the names of modules
 MODULES = sorted(
-    found.name
-    for found in pkgutil.walk_packages(fedloom.__path__, "fedloom.")
-    if not found.name.endswith("__main__") and found.name.rpartition(".")[0] not in LATER
+    found.name for found in pkgutil.walk_packages(fedloom.__path__, "fedloom.") if not found.name.endswith("__main__")
 )
 
 

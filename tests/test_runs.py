@@ -193,17 +193,17 @@ def test_a_checkpoint_of_another_experiment(tmp_path):
     directory = stopped(tmp_path / "a")
     config = directory / "config.toml"
     config.write_text(changed(small(), {"algorithm.alpha": 2.0}).to_toml())
-    refused(directory, r"checkpoint.npz belongs to another experiment than .*config.toml, which was changed")
+    refused(directory, r"checkpoint.npz belongs to another experiment: .*config.toml was changed")
 
 
 def test_a_checkpoint_of_another_version(tmp_path, monkeypatch):
     directory, checkpoint_format = stopped(tmp_path / "a"), checkpoint.FORMAT
     with monkeypatch.context() as patch:
-        patch.setattr(fl, "__version__", "99.0")
+        patch.setattr("fedloom.experiments.about.__version__", "99.0")
         refused(directory, r"was written with fedloom 0.1.0 \(here 99.0\)")
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "FORMAT", 99)
-        refused(directory, rf"has format {checkpoint_format}, this version of FedLoom reads 99")
+        refused(directory, rf"has format {checkpoint_format}, but this version of FedLoom reads format 99")
     assert resume(directory).finished
 
 
@@ -229,7 +229,7 @@ def test_damaged_files_are_named(tmp_path):
     (directory / "seconds.json").write_bytes(b"")
     refused(directory, r"seconds.json is damaged")
     np.savez(directory / "checkpoint.npz", x=np.zeros(3))
-    refused(directory, "it is another kind of file")
+    refused(directory, "is not a checkpoint")
     run(small(), tmp_path / "b")
     (tmp_path / "b/about.json").unlink()
     with pytest.raises(ValueError, match=r"about.json is missing"):
@@ -288,7 +288,7 @@ def test_a_checkpoint_that_lacks_a_part(tmp_path):
     arrays = dict(np.load(directory / "checkpoint.npz"))
     for name in ("clients", "server 0"):
         np.savez(directory / "checkpoint.npz", **{n: a for n, a in arrays.items() if n != name})
-        refused(directory, "it is not complete")
+        refused(directory, "is not a complete checkpoint")
 
 
 def test_a_model_of_another_size_or_type(tmp_path):

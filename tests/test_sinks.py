@@ -130,7 +130,7 @@ def test_a_failing_sink_warns_once_and_the_run_is_the_same(fails, monkeypatch, t
     with pytest.warns(RuntimeWarning) as caught:
         study = run_all([("mine", E)], tmp_path / "study", sinks=[sinks.sink("wandb")])
     assert [str(w.message) for w in caught] == [
-        "The sink 'wandb' failed and gets no more rows of mine/seed-3; the run goes on. "
+        "The sink 'wandb' failed and will get no more rows of mine/seed-3; the run continues. "
         f"ConnectionError: no network for {fails}"
     ]
     assert study.results[0].rows == expected.rows

@@ -133,7 +133,7 @@ def test_feddyn_types_change_one_thing_each():
         (lambda: synthetic(0, 0, sizes=np.full(30, 5.5)), "sizes must have a whole number"),
         (lambda: synthetic(0, 0, clients=0), "clients must be a positive integer"),
         (lambda: synthetic(0, 0, seed=-1), "seed must be a whole number"),
-        (lambda: feddyn_synthetic(mean_size=-5), "mean_size must be a whole number"),
+        (lambda: feddyn_synthetic(mean_size=-5), "mean_size must be a positive integer"),
         (lambda: synthetic(0, 0, sizes=np.full(3, 10)), "for each of 30 clients"),
         (lambda: feddyn_synthetic(quantities=-0.1), "quantities must be"),
     ],

@@ -107,7 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"fedloom: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"fedloom: {error}{experimenting.how_to_resume()}", file=sys.stderr)
+        print(f"fedloom: {error}.{experimenting.how_to_resume()}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"\nfedloom: interrupted.{experimenting.how_to_resume()}", file=sys.stderr)

@@ -74,7 +74,10 @@ def checked(
     if buffer is not None:
         _check_asynchronous(algorithm, cohort, system, buffer, room)
     elif isinstance(system, Delays):
-        raise ValueError("system: Delays describe late replies, which synchronous rounds do not have; use `events`.")
+        raise ValueError(
+            "system: Delays describe late replies, which synchronous rounds do not have; use fl.events, or engine = "
+            "'events' in an experiment."
+        )
     elif rounds:
         draw(np.random.default_rng([seed, rounds - 1, 0]), rounds - 1)  # a trace may be too short
     if plan is not None:

@@ -7,6 +7,7 @@ from typing import Any
 from fedloom.experiments.definition import FIELDS, PARTS, Experiment
 from fedloom.experiments.plain import from_plain
 from fedloom.hyperparameters import nearest
+from fedloom.systems import System
 
 
 def changed(old: Experiment, changes: Mapping[str, Any]) -> Experiment:
@@ -35,8 +36,8 @@ def fields_from(tables: Mapping[str, Any], old: Experiment | None = None) -> dic
             kept = before if before is not None and given.get("name", before["name"]) == before["name"] else {}
             fields[name] = {**kept, **given}
         elif name in PARTS and isinstance(value, Mapping | str):
-            if name == "system" and before is None and isinstance(value, Mapping):
-                value = {"name": "simulated", **value}
+            if name == "system" and before is None:
+                before = System()  # the kind of system that a table without a name means
             fields[name] = from_plain(value, PARTS[name], name, before)
         else:
             fields[name] = value

@@ -72,13 +72,17 @@ class Experiment:
     cohort: CohortRule = static(_cohort, "who takes part, from `fedloom list cohorts`; --cohort.m 20 sets a field")
     rounds: int = static(_integer(1), "number of rounds")
     evaluate_every: int = static(
-        _integer(1), "rounds between evaluations; the last round is always evaluated", default=1
+        _integer(1),
+        "rounds between evaluations (default: 100 evaluations in total); the last round is always evaluated",
+        default=1,
     )
     seed: int = static(
         _integer(0), "determines the split, the initial model, the cohorts and the minibatches", default=0
     )
     split: Mapping[str, Any] | None = static(
-        optional(_split), "divide the data anew: --split dirichlet --split.clients 50 --split.alpha 0.1", default=None
+        optional(_split),
+        "split the data differently: --split dirichlet --split.clients 50 --split.alpha 0.1",
+        default=None,
     )
     model: str | None = static(optional(_model), "another model, from `fedloom list models`", default=None)
     weights: str | None = static(
