@@ -79,12 +79,12 @@ def _population_grad(federation: Federation, w: Vector) -> Vector:
 
 
 def normalised(weights: Any, clients: int) -> np.ndarray:
-    """Population weights p_k: not negative, one for each client, summing to 1."""
+    """Population weights p_k: non-negative, one for each client, summing to 1."""
     p = np.asarray(weights, dtype=float)
     if p.shape != (clients,):
         raise ValueError(f"weights must have one entry for each of {clients} clients, got shape {p.shape}.")
     if not np.all(np.isfinite(p)) or np.any(p < 0) or p.sum() <= 0:
-        raise ValueError("weights must be finite, not negative and not all zero; they need not sum to 1.")
+        raise ValueError("weights must be finite, non-negative and not all zero; they need not sum to 1.")
     return p / p.sum()
 
 
@@ -129,7 +129,7 @@ class StepSolver(Solver):
 
 
 def portion(work: Any, whole: int) -> Any:
-    """The part `work` in (0, 1] of `whole` epochs or steps: a whole number, rounded up, at least 1."""
+    """The part `work` in (0, 1] of `whole` epochs or steps: an integer, rounded up, at least 1."""
     n = np if isinstance(work, np.ndarray) else jnp
     return n.maximum(n.ceil(work * whole - 1e-4), 1).astype(n.int32)  # 0.07 * 100 is a little more than 7
 

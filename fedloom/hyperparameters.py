@@ -45,10 +45,10 @@ def _whole(value: Any) -> bool:
 
 
 positive = Domain("a positive number", _number(lambda v: v > 0))
-nonnegative = Domain("a number that is not negative", _number(lambda v: v >= 0))
+nonnegative = Domain("a non-negative number", _number(lambda v: v >= 0))
 finite = Domain("a finite number", _number(lambda v: v == v))
 probability = Domain("a number in [0, 1)", _number(lambda v: (v >= 0) & (v < 1)))
-count = Domain("a whole number, 1 or more", _whole)
+count = Domain("a positive integer", _whole)
 optax_optimizer = Domain(
     "an optax optimizer such as optax.adam(1e-3)",
     lambda v: isinstance(v, optax.GradientTransformation),
@@ -174,7 +174,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value in short: its class, its numbers, and of its other fields those that are not as they are by default."""
+    """A value in short: its class, its numbers, and those other fields that differ from their defaults."""
     if not dataclasses.is_dataclass(value):
         return f"{value:.4g}" if isinstance(value, float) else repr(value)
     given = [

@@ -40,9 +40,9 @@ VALUES = {
     "averaging": (lambda: fl.FedSplit(averaging="mean"), "FedSplit: averaging must be one of 'all', 'active'"),
     "skip": (lambda: fl.FedPD(skip=1.0), r"FedPD: skip must be a number in \[0, 1\)"),
     "optimizer": (lambda: fl.FedOpt(optimizer="adam"), "FedOpt: optimizer must be an optax optimizer"),
-    "mu_k": (lambda: fl.FedProx(mu=np.array([1.0, -1.0])), "FedProx: mu must be a number that is not negative"),
-    "cohort size": (lambda: cohorts.uniform(0), "uniform: m must be a whole number, 1 or more, got 0"),
-    "cohort fraction": (lambda: cohorts.uniform(0.1), "uniform: m must be a whole number"),
+    "mu_k": (lambda: fl.FedProx(mu=np.array([1.0, -1.0])), "FedProx: mu must be a non-negative number"),
+    "cohort size": (lambda: cohorts.uniform(0), "uniform: m must be a positive integer, got 0"),
+    "cohort fraction": (lambda: cohorts.uniform(0.1), "uniform: m must be a positive integer"),
     "probability": (lambda: cohorts.bernoulli(1.5), r"bernoulli: q must be a number in \(0, 1\], got 1.5"),
 }
 

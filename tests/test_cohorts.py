@@ -357,11 +357,11 @@ def test_a_cohort_larger_than_the_population_is_an_error(rule):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: uniform(0), "uniform: m must be a whole number, 1 or more, got 0"),
-        (lambda: uniform(2.5), r"uniform: m must be a whole number, 1 or more, got 2\.5"),
-        (lambda: with_replacement(-1), "with_replacement: m must be a whole number, 1 or more, got -1"),
-        (lambda: by_weight("3"), "by_weight: m must be a whole number, 1 or more, got '3'"),
-        (lambda: cyclic(0), "cyclic: m must be a whole number, 1 or more, got 0"),
+        (lambda: uniform(0), "uniform: m must be a positive integer, got 0"),
+        (lambda: uniform(2.5), r"uniform: m must be a positive integer, got 2\.5"),
+        (lambda: with_replacement(-1), "with_replacement: m must be a positive integer, got -1"),
+        (lambda: by_weight("3"), "by_weight: m must be a positive integer, got '3'"),
+        (lambda: cyclic(0), "cyclic: m must be a positive integer, got 0"),
         (lambda: bernoulli(0.0), r"bernoulli: q must be a number in \(0, 1\], got 0\.0"),
         (lambda: bernoulli(1.1), r"bernoulli: q must be a number in \(0, 1\], got 1\.1"),
         (lambda: bernoulli(np.nan), r"bernoulli: q must be a number in \(0, 1\], got nan"),
@@ -433,5 +433,5 @@ def test_a_draw_costs_the_cohort_and_not_the_population(rule):
 
 
 def test_a_trace_lists_whole_numbers():
-    with pytest.raises(ValueError, match=r"trace\[0\] must list clients by their whole numbers"):
+    with pytest.raises(ValueError, match=r"trace\[0\] must list clients by number, as integers"):
         scheduled([[1.7, 2]]).over(np.full(3, 1 / 3))

@@ -192,7 +192,7 @@ def examples(
     split = sizes if isinstance(sizes, Split) else None
     sizes = np.asarray(sizes if split is None else split.sizes)
     if sizes.ndim != 1 or not np.issubdtype(sizes.dtype, np.integer) or len(sizes) == 0:
-        raise ValueError("sizes must be a one-dimensional array of whole numbers, one for each client, or a Split.")
+        raise ValueError("sizes must be a one-dimensional array of integers, one for each client, or a Split.")
     if np.any(sizes < 1):
         empty = int(np.argmax(sizes < 1))
         raise ValueError(f"sizes: client {empty} has {sizes[empty]} examples; leave out clients that have none.")
@@ -203,7 +203,7 @@ def examples(
         )
     if split is not None and (len(rows) != 1 or max(rows) <= split.order.max()):
         raise ValueError(
-            f"The split gives away row {split.order.max()}, but the arrays of the store have {sorted(rows)} rows."
+            f"The split assigns row {split.order.max()}, but the arrays of the store have {sorted(rows)} rows."
         )
     if isinstance(weights, str):
         named = {"examples": sizes, "uniform": np.ones(len(sizes))}

@@ -62,7 +62,7 @@ def quadratics(clients: int = 7, dimension: int = 4, seed: int = 0, condition: f
     """
     if clients < 1 or dimension < 1 or not condition >= 1:
         raise ValueError(
-            "quadratics: clients and dimension must be 1 or more and condition at least 1, "
+            "quadratics: clients and dimension must be positive integers and condition at least 1, "
             f"got {clients}, {dimension} and {condition}."
         )
     rng = np.random.default_rng(seed)

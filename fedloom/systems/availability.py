@@ -118,7 +118,7 @@ class observed(Availability):
             if self.repeat and ends and ends[-1] > self.repeat:
                 raise ValueError(f"availability: client {k} is online after repeat = {self.repeat:g} seconds.")
         if not any(trace.values()):
-            raise ValueError("availability: in this trace nobody is ever online.")
+            raise ValueError("availability: no client is ever online in this trace.")
         whole = {k: self._joined(rows) for k, rows in trace.items()}
 
         def window(k: int, t: float) -> tuple[float, float]:

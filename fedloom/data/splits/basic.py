@@ -59,7 +59,7 @@ def by_key(keys: Any) -> Split:
     try:
         order = np.argsort(a, kind="stable")
     except TypeError as error:
-        raise ValueError(f"by_key: keys must be of one kind, so that they can be sorted: {error}.") from error
+        raise ValueError(f"by_key: keys must be of the same type, so that they can be sorted: {error}.") from error
     keys = a[order]
     first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     names = [k.decode(errors="replace") if isinstance(k, bytes) else str(k) for k in keys[first].tolist()]

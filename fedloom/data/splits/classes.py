@@ -59,7 +59,7 @@ def of_classes(labels: Any, classes: Any) -> Split:
     each, known = _truncated("of_classes", labels), int(labels.max()) + 1
     wanted = np.asarray(classes)
     if wanted.ndim != 2 or wanted.size == 0 or not np.issubdtype(wanted.dtype, np.integer):
-        raise ValueError(f"of_classes: classes must be whole numbers of shape [clients, p], got shape {wanted.shape}.")
+        raise ValueError(f"of_classes: classes must be integers of shape [clients, p], got shape {wanted.shape}.")
     if wanted.min() < 0 or wanted.max() >= known:
         raise ValueError(f"of_classes: classes must be in 0 .. {known - 1}, as the labels are.")
     most = np.bincount(wanted.ravel()).max()

@@ -190,7 +190,7 @@ def _priors(where: str, labels: np.ndarray, clients: int, alpha: Any, priors: An
     if p.ndim != 2 or p.shape[0] != clients or p.shape[1] < classes:
         raise ValueError(f"{where}: priors must have shape [{clients}, {classes}], clients and classes, got {p.shape}.")
     if not np.all(np.isfinite(p)) or np.any(p < 0) or not np.all(p.any(axis=1)):
-        raise ValueError(f"{where}: priors must be finite and not negative, and no row may be all zero.")
+        raise ValueError(f"{where}: priors must be finite and non-negative, and no row may be all zero.")
     p = p / p.max(axis=1, keepdims=True)  # before the sum, which could overflow
     return p / p.sum(axis=1, keepdims=True)
 
@@ -198,5 +198,7 @@ def _priors(where: str, labels: np.ndarray, clients: int, alpha: Any, priors: An
 def _checked_size(where: str, size: int, clients: int, n: int) -> int:
     require(where, count, size=size)
     if clients * size > n:
-        raise ValueError(f"{where}: {clients} clients with size = {size} need {clients * size} examples of only {n}.")
+        raise ValueError(
+            f"{where}: {clients} clients with size = {size} need {clients * size} examples, but there are only {n}."
+        )
     return int(size)
