@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedloom.problem import Key, Problem, Scalar, Solution, Vector
 
@@ -33,7 +34,7 @@ class Objective(Protocol):
 
     def grad(self, w: Vector) -> Vector: ...
 
-    def batch_grad(self, params: Any, positions: Any, mask: Any, key: Key) -> Any:
+    def batch_grad(self, params: Any, positions: jax.Array, mask: jax.Array, key: Key) -> Any:
         """Gradient, as a tree, of the mean loss over the examples at `positions` where `mask` is True."""
 
 
@@ -43,7 +44,7 @@ class Federation(ABC):
     weights: Any  # p_k, one for each client, summing to 1
 
     @abstractmethod
-    def objective(self, k: Any) -> Objective:
+    def objective(self, k: Scalar) -> Objective:
         """Client k's objective; k may be traced."""
 
     @property
@@ -72,13 +73,13 @@ def _population_loss(federation: Federation, w: Vector) -> Scalar:
 def _population_grad(federation: Federation, w: Vector) -> Vector:
     p = jnp.asarray(federation.weights, w.dtype)
 
-    def add(total: Vector, k: Any) -> tuple[Vector, None]:
+    def add(total: Vector, k: Scalar) -> tuple[Vector, None]:
         return total + p[k] * federation.objective(k).grad(w), None
 
     return jax.lax.scan(add, jnp.zeros_like(w), jnp.arange(federation.clients))[0]
 
 
-def normalised(weights: Any, clients: int) -> np.ndarray:
+def normalised(weights: ArrayLike, clients: int) -> np.ndarray:
     """Population weights p_k: non-negative, one for each client, summing to 1."""
     p = np.asarray(weights, dtype=float)
     if p.shape != (clients,):

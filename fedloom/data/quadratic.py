@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -13,7 +14,7 @@ from fedloom.problem import Key, Scalar, Vector
 class Quadratic(NamedTuple):
     """F(w) = 1/2 (w - center)^T hessian (w - center), as one example."""
 
-    hessian: Any
+    hessian: jax.Array
     center: Vector
 
     @property
@@ -33,7 +34,7 @@ class Quadratic(NamedTuple):
     def grad(self, w: Vector) -> Vector:
         return self.hessian @ (w - self.center)
 
-    def batch_grad(self, params: Vector, positions: Any, mask: Any, key: Key) -> Vector:
+    def batch_grad(self, params: Vector, positions: jax.Array, mask: jax.Array, key: Key) -> Vector:
         return self.grad(params)
 
 
@@ -45,7 +46,7 @@ class Quadratics(Federation):
     centers: Any
     weights: Any
 
-    def objective(self, k: Any) -> Quadratic:
+    def objective(self, k: Scalar) -> Quadratic:
         return Quadratic(jnp.asarray(self.hessians)[k], jnp.asarray(self.centers)[k])
 
     def optimum(self) -> np.ndarray:

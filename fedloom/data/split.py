@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,7 +61,7 @@ class Split:
         """The client of each entry of `order`."""
         return np.repeat(np.arange(self.clients), self.sizes)
 
-    def take(self, clients: Any) -> "Split":
+    def take(self, clients: ArrayLike) -> "Split":
         """The split with these clients only, in this order."""
         k = np.asarray(clients)
         whole = k.ndim == 1 and k.size > 0 and np.issubdtype(k.dtype, np.integer)

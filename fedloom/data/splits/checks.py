@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedloom.hyperparameters import Domain, count, interval
 
@@ -33,7 +34,7 @@ def require_clients(where: str, n: int, clients: int) -> None:
         raise ValueError(f"{where}: {n} examples are too few for {clients} clients; every client needs at least one.")
 
 
-def checked_labels(where: str, labels: Any, name: str = "labels") -> np.ndarray:
+def checked_labels(where: str, labels: ArrayLike, name: str = "labels") -> np.ndarray:
     """Labels as int64, one for each example."""
     a = np.asarray(labels)
     if a.ndim != 1 or len(a) == 0 or not np.issubdtype(a.dtype, np.integer):
@@ -46,7 +47,7 @@ def checked_labels(where: str, labels: Any, name: str = "labels") -> np.ndarray:
     return a.astype(np.int64)
 
 
-def checked_sizes(where: str, sizes: Any, n: int, clients: int) -> np.ndarray:
+def checked_sizes(where: str, sizes: ArrayLike, n: int, clients: int) -> np.ndarray:
     """The clients' numbers of examples."""
     a = np.asarray(sizes)
     if a.shape != (clients,) or not np.issubdtype(a.dtype, np.integer) or a.min() < 1:
