@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedloom.problem import Key, Problem, Scalar, Solution, Vector
 
@@ -35,7 +36,7 @@ class Objective(Protocol):
     def grad(self, w: Vector) -> Vector:
         """The full gradient of F_k at w."""
 
-    def batch_grad(self, params: Any, positions: Any, mask: Any, key: Key) -> Any:
+    def batch_grad(self, params: Any, positions: jax.Array, mask: jax.Array, key: Key) -> Any:
         """Gradient, as a tree, of the mean loss over the examples at `positions` where `mask` is True."""
 
 
@@ -45,7 +46,7 @@ class Federation(ABC):
     weights: Any  # p_k, one for each client, summing to 1
 
     @abstractmethod
-    def objective(self, k: Any) -> Objective:
+    def objective(self, k: Scalar) -> Objective:
         """Client k's objective; k may be traced."""
 
     @property
@@ -75,19 +76,19 @@ def _population_loss(federation: Federation, w: Vector) -> Scalar:
 def _population_grad(federation: Federation, w: Vector) -> Vector:
     p = jnp.asarray(federation.weights, w.dtype)
 
-    def add(total: Vector, k: Any) -> tuple[Vector, None]:
+    def add(total: Vector, k: Scalar) -> tuple[Vector, None]:
         return total + p[k] * federation.objective(k).grad(w), None
 
     return jax.lax.scan(add, jnp.zeros_like(w), jnp.arange(federation.clients))[0]
 
 
-def normalised(weights: Any, clients: int) -> np.ndarray:
-    """Population weights p_k: not negative, one for each client, summing to 1."""
+def normalised(weights: ArrayLike, clients: int) -> np.ndarray:
+    """Population weights p_k: non-negative, one for each client, summing to 1."""
     p = np.asarray(weights, dtype=float)
     if p.shape != (clients,):
         raise ValueError(f"weights must have one entry for each of {clients} clients, got shape {p.shape}.")
     if not np.all(np.isfinite(p)) or np.any(p < 0) or p.sum() <= 0:
-        raise ValueError("weights must be finite, not negative and not all zero; they need not sum to 1.")
+        raise ValueError("weights must be finite, non-negative and not all zero; they need not sum to 1.")
     return p / p.sum()
 
 
@@ -133,7 +134,7 @@ class StepSolver(Solver):
 
 
 def portion(work: Any, whole: int) -> Any:
-    """The part `work` in (0, 1] of `whole` epochs or steps: a whole number, rounded up, at least 1."""
+    """The part `work` in (0, 1] of `whole` epochs or steps: an integer, rounded up, at least 1."""
     n = np if isinstance(work, np.ndarray) else jnp
     return n.maximum(n.ceil(work * whole - 1e-4), 1).astype(n.int32)  # 0.07 * 100 is a little more than 7
 

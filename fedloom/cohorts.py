@@ -127,7 +127,7 @@ class by_weight(CohortRule):
 
 @frozen
 class bernoulli(CohortRule):
-    """Every client independently with probability q, given that somebody comes."""
+    """Every client independently with probability q, given that at least one takes part."""
 
     q: float = static(interval(0, 1, "(]"), "probability that a client takes part", default=0.1)
 
@@ -189,7 +189,7 @@ class scheduled(CohortRule):
                 raise ValueError(f"scheduled: trace[{t}] is empty; every round needs a client.")
             ids, times = np.unique(np.asarray(members), return_counts=True)
             if not np.issubdtype(ids.dtype, np.integer):
-                raise ValueError(f"scheduled: trace[{t}] must list clients by their whole numbers, got {members!r}.")
+                raise ValueError(f"scheduled: trace[{t}] must list clients by number, as integers, got {members!r}.")
             if ids[0] < 0 or ids[-1] >= len(p):
                 bad = ids[0] if ids[0] < 0 else ids[-1]
                 raise ValueError(f"scheduled: trace[{t}] names client {bad}, but clients are 0 to {len(p) - 1}.")

@@ -5,7 +5,6 @@ projection whatever the step.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +27,7 @@ class Regularizer(ABC):
         """argmin_x g(x) + |x - v|^2 / (2 step)."""
 
 
-def _indicator(inside: Any) -> Scalar:
+def _indicator(inside: jax.Array) -> Scalar:
     return jnp.where(inside, 0.0, jnp.inf)
 
 

@@ -433,5 +433,5 @@ def test_a_draw_costs_the_cohort_and_not_the_population(rule):
 
 
 def test_a_trace_lists_whole_numbers():
-    with pytest.raises(ValueError, match=r"trace\[0\] must list clients by their whole numbers"):
+    with pytest.raises(ValueError, match=r"trace\[0\] must list clients by number, as integers"):
         scheduled([[1.7, 2]]).over(np.full(3, 1 / 3))

@@ -171,7 +171,7 @@ def test_a_file_of_that_name_is_never_touched(offer, server, tmp_path):
     offer()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/file.bin").write_bytes(b"precious")
-    with pytest.raises(ValueError, match=r"file\.bin is there already.*left as it is"):
+    with pytest.raises(ValueError, match=r"file\.bin already exists.*left as it is"):
         fetch(tmp_path)
     assert (tmp_path / "folder/file.bin").read_bytes() == b"precious"
     assert server.asked == []
@@ -197,7 +197,7 @@ def test_no_network(offer, tmp_path, monkeypatch):
 
 
 def test_an_unknown_name():
-    with pytest.raises(ValueError, match=r"no download 'mnits'; there are .*mnist"):
+    with pytest.raises(ValueError, match=r"no download 'mnits'; choose one of .*mnist"):
         download.fetch("mnits")
 
 

@@ -1,5 +1,6 @@
 """Federated data: who owns what, what it is described as, and what is refused."""
 
+import itertools
 import subprocess
 import sys
 
@@ -8,11 +9,11 @@ import numpy as np
 import pytest
 
 import fedloom as fl
-from fedloom.data import Dataset, FederatedData, Split, by_client, federated, natural
+from fedloom.data import Dataset, FederatedData, Split, by_client, federated, held_out, natural
 
 RNG = np.random.default_rng(0)
 SIZES = np.array([3, 1, 40, 300, 7])
-N = SIZES.sum() + 10  # ten rows belong to nobody
+N = SIZES.sum() + 10  # ten rows belong to no client
 ORDER = RNG.permutation(N)[: SIZES.sum()]
 X = RNG.normal(size=(N, 3))
 Y = np.sign(RNG.normal(size=N))
@@ -166,8 +167,8 @@ def test_iid_data_are_covered_by_4_6_and_8_of_10_classes():
     ("make", "sentence"),
     [
         (lambda: fl.examples((X, Y), Split(np.array([N]), np.array([1])), logistic), rf"row {N}, but .* \[{N}\] rows"),
-        (lambda: FederatedData((X, Y[1:]), SPLIT), "one number of rows"),
-        (lambda: FederatedData((X[:9], Y[:9]), SPLIT), "gives away row .* of 9 rows"),
+        (lambda: FederatedData((X, Y[1:]), SPLIT), "the same number of rows"),
+        (lambda: FederatedData((X[:9], Y[:9]), SPLIT), "assigns row .* only 9 rows"),
         (lambda: FederatedData((X, Y), Split(ORDER, np.append(SIZES, 0))), "Client 5 has no training example"),
         (lambda: FederatedData((X, Y), SPLIT, (X, Y), Split(ORDER[:1], np.array([1]))), "test_split has 1 clients"),
         (lambda: by_client(X, Y, np.zeros(3)), f"owner of each of {N} examples"),
@@ -179,9 +180,9 @@ def test_iid_data_are_covered_by_4_6_and_8_of_10_classes():
         (lambda: by_client(X, Y, np.full(N, np.nan)), "the key of example 0 is nan"),
         (lambda: by_client(X, Y, np.full(N, np.datetime64("NaT"))), "the key of example 0 is NaT"),
         (lambda: FederatedData([X, Y], SPLIT), r"train must be a pair \(x, y\)"),
-        (lambda: FederatedData((X, Y), SPLIT, (X, Y[1:])), "test: the arrays must have one number of rows"),
+        (lambda: FederatedData((X, Y), SPLIT, (X, Y[1:])), "test: the arrays must all have the same number of rows"),
         (lambda: FederatedData((X, Y), SPLIT, (X[:0], Y[:0])), "test has no examples"),
-        (lambda: FederatedData((X, Y), SPLIT, classes=3), "train labels must be whole numbers, got float64"),
+        (lambda: FederatedData((X, Y), SPLIT, classes=3), "train labels must be integers, got float64"),
         (lambda: by_client(X[:5], Y, np.zeros(N)), f"train has {N} labels but 5 entries in x"),
         (lambda: natural(Dataset(X, Y)), "does not say who owns"),
         (lambda: natural(Dataset(X, Y, keys=np.arange(N)), at_least=2), "no client has 2 examples; the largest has 1"),
@@ -219,3 +220,20 @@ def test_a_million_clients_fit_in_a_gigabyte():
     done = subprocess.run([sys.executable, "-c", MILLION], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) < 2**20  # its largest size so far, in KiB
+
+
+def test_what_is_held_out_is_drawn_with_the_seed():
+    rows = np.arange(60)
+    dataset = Dataset(rows[:, None].astype(np.float32), rows % 3, classes=3)
+    split = Split(rows, np.array([10, 20, 30]))
+
+    def tested(seed):
+        data = held_out(dataset, split, 0.8, seed)
+        test = np.asarray(data.test[0])[:, 0]
+        assert sorted(np.concatenate([data.split.order, test])) == list(rows)  # each example is on one side
+        assert data.test_split.sizes.tolist() == [2, 4, 6]
+        return set(test)
+
+    drawn = [tested(seed) for seed in range(5)]
+    assert tested(0) == drawn[0]
+    assert all(a != b for a, b in itertools.combinations(drawn, 2))

@@ -276,7 +276,7 @@ def test_cifar100_has_two_levels_of_labels(directory):
         (python2(labels=[1, 2]), "has no data, only labels"),
         (python2(data=np.zeros((2, 3071), "u1"), labels=[1, 2]), r"rows of 3072 bytes.*\(2, 3071\)"),
         (python3(data=np.zeros((2, 3072)), labels=[1, 2]), "rows of 3072 bytes.*float64"),
-        (python2(data=np.zeros((2, 3072), "u1"), labels=[1]), r"labels must be 2 whole numbers.*\(1,\)"),
+        (python2(data=np.zeros((2, 3072), "u1"), labels=[1]), r"labels must be 2 integers.*\(1,\)"),
         (python3(data=np.zeros((2, 3072), "u1"), labels=os.system), r"asks for (posix|nt)\.system"),
         (b"", "is refused as a pickle"),
     ],

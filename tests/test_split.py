@@ -59,20 +59,20 @@ def test_row_numbers_are_as_short_as_they_can_be():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Split(np.array([[0, 1]]), np.array([2])), "order must be a one-dimensional array of whole numbers"),
-        (lambda: Split(np.array([0.0, 1.0]), np.array([2])), "order must be a one-dimensional array of whole numbers"),
-        (lambda: Split(np.array([0, 1]), np.array([2.0])), "sizes must be a one-dimensional array of whole numbers"),
+        (lambda: Split(np.array([[0, 1]]), np.array([2])), "order must be a one-dimensional array of integers"),
+        (lambda: Split(np.array([0.0, 1.0]), np.array([2])), "order must be a one-dimensional array of integers"),
+        (lambda: Split(np.array([0, 1]), np.array([2.0])), "sizes must be a one-dimensional array of integers"),
         (lambda: Split(np.array([], int), np.array([], int)), "sizes must have at least one client"),
         (lambda: Split(np.array([0, 1]), np.array([3, -1])), "no negative number"),
         (lambda: Split(np.array([0, 1]), np.array([1])), "sizes add up to 1, but order has 2 rows"),
         (lambda: Split(np.array([0, -1]), np.array([2])), "order has a negative row number"),
-        (lambda: Split(np.array([3, 1, 3]), np.array([2, 1])), "row 3 is given to more than one client, or twice"),
+        (lambda: Split(np.array([3, 1, 3]), np.array([2, 1])), "row 3 is assigned more than once"),
         (lambda: Split(np.array([3, 1]), np.array([1, 1]), np.array(["a"])), r"names has shape \(1,\).* 2 clients"),
-        (lambda: Split(np.arange(3), np.array([2, 1])).take([2]), r"take: clients must be whole numbers in 0 \.\. 1"),
-        (lambda: Split(np.arange(3), np.array([2, 1])).take([-1]), r"take: clients must be whole numbers in 0 \.\. 1"),
-        (lambda: Split(np.arange(3), np.array([2, 1])).take([]), r"take: clients must be whole numbers in 0 \.\. 1"),
-        (lambda: Split(np.arange(3), np.array([2, 1])).take([True, False]), "take: clients must be whole numbers"),
-        (lambda: Split(np.arange(3), np.array([2, 1])).take([0, 0]), "given to more than one client, or twice"),
+        (lambda: Split(np.arange(3), np.array([2, 1])).take([2]), r"take: clients must be integers in 0 \.\. 1"),
+        (lambda: Split(np.arange(3), np.array([2, 1])).take([-1]), r"take: clients must be integers in 0 \.\. 1"),
+        (lambda: Split(np.arange(3), np.array([2, 1])).take([]), r"take: clients must be integers in 0 \.\. 1"),
+        (lambda: Split(np.arange(3), np.array([2, 1])).take([True, False]), "take: clients must be integers"),
+        (lambda: Split(np.arange(3), np.array([2, 1])).take([0, 0]), "assigned more than once"),
         (lambda: Split(np.arange(3), np.array([2, 1])).at_least(3), "No client has 3 examples; the largest has 2"),
     ],
 )
@@ -92,7 +92,9 @@ def test_a_saved_split_comes_back(tmp_path_factory, split):
 def test_saving_never_overwrites(tmp_path):
     first, second = Split(np.arange(4), np.array([1, 3])), Split(np.arange(4), np.array([2, 2]))
     first.save(tmp_path / "it.npz")
-    with pytest.raises(FileExistsError, match=r"it\.npz exists; delete it or save the split under another name"):
+    with pytest.raises(
+        FileExistsError, match=r"it\.npz already exists; delete it or save the split under another name"
+    ):
         second.save(str(tmp_path / "it.npz"))
     assert same(Split.load(str(tmp_path / "it.npz")), first)
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*none; make it before saving"):

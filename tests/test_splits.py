@@ -65,7 +65,7 @@ def test_a_split_is_a_function_of_its_arguments(name):
     np.testing.assert_array_equal(first.order, again.order)
     assert first.order.tolist() != other.order.tolist() or first.sizes.tolist() != other.sizes.tolist()
     for bad in (-1, 0.5, "1", None, True):
-        with pytest.raises(ValueError, match="seed must be a whole number, 0 or more, got "):
+        with pytest.raises(ValueError, match="seed must be a non-negative integer, got "):
             function(*arguments, seed=bad, **more)
 
 
@@ -255,14 +255,14 @@ Y = np.array([0, 1, 1, 2, 0, 1, 2])
         (lambda: splits.power_law_sizes(9, 4, 0, 0), "power_law_sizes: exponent must be a number in"),
         (lambda: splits.iid(0, 1, 0), "iid: n must be a positive integer, got 0"),
         (lambda: splits.iid(5, 2, 0, [3, 3]), "iid: sizes add up to 6, but there are 5 examples"),
-        (lambda: splits.iid(5, 2, 0, [2.0, 3.0]), "iid: sizes must be 2 whole numbers"),
+        (lambda: splits.iid(5, 2, 0, [2.0, 3.0]), "iid: sizes must be 2 positive integers"),
         (lambda: splits.iid_balanced([], 2, 0), "iid_balanced: labels must be a one-dimensional array"),
         (lambda: splits.iid_balanced([True, False], 2, 0), "iid_balanced: labels must be .* got bool"),
         (lambda: splits.iid_balanced(["a", "b"], 2, 0), "iid_balanced: labels must be a one-dimensional array"),
         (lambda: splits.shards(Y, 2, 0, 0), "shards: per_client must be a positive integer, got 0"),
         (lambda: splits.by_key([]), r"by_key: keys must be one-dimensional, .*got shape \(0,\)"),
         (lambda: splits.by_key([1.0, np.nan]), "by_key: the key of example 1 is nan"),
-        (lambda: splits.by_key(np.array([1, "a"], dtype=object)), "by_key: keys must be of one kind"),
+        (lambda: splits.by_key(np.array([1, "a"], dtype=object)), "by_key: keys must be of the same type"),
         (lambda: splits.train_test(splits.by_key(Y), 0, 1.0), r"train_test: fraction must be a number in \(0, 1\)"),
     ],
 )

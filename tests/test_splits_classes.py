@@ -118,7 +118,7 @@ Y = np.array([0, 1, 1, 2, 0, 1, 2])
         (lambda: splits.digits_p(Y, 4, 2), "digits_p: p = 4 is larger than the number of classes, 3"),
         (lambda: splits.digits_p(Y, 2, 7), "digits_p: 1 examples of each class are too few for 7 clients with p = 2"),
         (lambda: splits.digits_p(Y[:4], 1, 2), "digits_p: class 0 has 1 examples; every class needs two"),
-        (lambda: splits.of_classes(Y, [0, 1]), r"classes must be whole numbers of shape \[clients, p\]"),
+        (lambda: splits.of_classes(Y, [0, 1]), r"classes must be integers of shape \[clients, p\]"),
         (lambda: splits.of_classes(Y, [[3]]), r"of_classes: classes must be in 0 \.\. 2"),
         (lambda: splits.of_classes(Y, [[1], [1]]), "1 examples of each class are too few for the 2 clients"),
         (lambda: splits.fedprox_mnist(Y, 1), "fedprox_mnist: 1 clients need 5 examples of class 0, but it has 2"),

@@ -127,12 +127,12 @@ def test_feddyn_types_change_one_thing_each():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: synthetic(-1, 0), "alpha must be None or a number that is not negative"),
+        (lambda: synthetic(-1, 0), "alpha must be None or a non-negative number"),
         (lambda: synthetic(0, float("nan")), "beta must be"),
-        (lambda: synthetic(0, 0, sizes=np.full(30, 1)), "sizes must have a whole number, 2 or more"),
-        (lambda: synthetic(0, 0, sizes=np.full(30, 5.5)), "sizes must have a whole number"),
+        (lambda: synthetic(0, 0, sizes=np.full(30, 1)), "sizes must have an integer of at least 2"),
+        (lambda: synthetic(0, 0, sizes=np.full(30, 5.5)), "sizes must have an integer of at least 2"),
         (lambda: synthetic(0, 0, clients=0), "clients must be a positive integer"),
-        (lambda: synthetic(0, 0, seed=-1), "seed must be a whole number"),
+        (lambda: synthetic(0, 0, seed=-1), "seed must be a non-negative integer"),
         (lambda: feddyn_synthetic(mean_size=-5), "mean_size must be a positive integer"),
         (lambda: synthetic(0, 0, sizes=np.full(3, 10)), "for each of 30 clients"),
         (lambda: feddyn_synthetic(quantities=-0.1), "quantities must be"),

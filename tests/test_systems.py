@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import fedloom as fl
 from fedloom import cohorts
@@ -72,6 +73,18 @@ def online(availability, clients=50, until=4000.0):
     window = availability.over(clients, lambda k: np.random.default_rng([7, k + 1]))
     moments = np.sort(rng.uniform(0, until, 400))
     return np.mean([[w[0] <= t < w[1] for t in moments for w in [window(k, t)]] for k in range(clients)])
+
+
+def test_markov_clients_start_in_the_stationary_state():
+    """At time 0 the share online / (online + offline) is online, and what remains of each state is exponential."""
+    n = 4000
+    window = markov(30.0, 10.0).over(n, lambda k: np.random.default_rng([1, k]))
+    starts, ends = np.array([window(k, 0.0) for k in range(n)]).T
+    here = starts == 0
+    # Five standard deviations of a binomial count: 0.034, where starting online or offline is off by 0.25 or 0.75.
+    assert abs(here.mean() - 0.75) < 5 * np.sqrt(0.75 * 0.25 / n)
+    assert stats.kstest(starts[~here], stats.expon(scale=10.0).cdf).pvalue > 1e-3
+    assert stats.kstest(ends[here], stats.expon(scale=30.0).cdf).pvalue > 1e-3
 
 
 def test_shares_of_time_online():
@@ -176,13 +189,13 @@ def test_bad_values_are_refused_with_a_sentence(make, words):
         (System(speeds=(1.0, 2.0)), "speeds has 2 entries for 7 clients"),
         (System(network=links(up=(1.0, 2.0))), "up has 2 entries for 7 clients"),
         (System(availability=observed({9: [(0.0, 1.0)]})), "names client 9, but clients are 0 to 6"),
-        (System(availability=observed({})), "nobody is ever online"),
-        (System(availability=observed({0: []})), "nobody is ever online"),
+        (System(availability=observed({})), "no client is ever online"),
+        (System(availability=observed({0: []})), "no client is ever online"),
         (System(availability=observed({0: [(3.0, 1.0)]})), "times online of client 0"),
         (System(availability=observed({0: [(0.0, 5.0)]}, repeat=4.0)), "after repeat = 4 seconds"),
         (System(availability=observed("no-such-file.csv")), "no file"),
-        (System(compute=recorded({0: [1.0]})), "no times of client 1"),
-        (System(compute=recorded({k: [-1.0] for k in range(7)})), "finite and not negative"),
+        (System(compute=recorded({0: [1.0]})), "no times for client 1"),
+        (System(compute=recorded({k: [-1.0] for k in range(7)})), "finite and non-negative"),
         (System(compute=recorded({k: [1.0] for k in range(8)})), "names client 7"),
         (System(enough=8), "never sends enough = 8 replies"),
     ],

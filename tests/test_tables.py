@@ -155,9 +155,9 @@ X = [[0.5], [1.5]]
             r"user 'b': inputs have shape \(2,\), but those before have \(1,\)",
         ),
         (content(a=([[0.5], [None]], [0, 1])), "user 'a': an entry of x is null"),
-        (content(a=(X, [0, None])), "user 'a': y must be one whole number"),
-        (content(a=(X, [0, 0.5])), "user 'a': y must be one whole number"),
-        (content(a=(X, [[0], [1]])), "user 'a': y must be one whole number"),
+        (content(a=(X, [0, None])), "user 'a': y must be one integer"),
+        (content(a=(X, [0, 0.5])), "user 'a': y must be one integer"),
+        (content(a=(X, [[0], [1]])), "user 'a': y must be one integer"),
         (content(a=([], [])), "not a single example"),
     ],
 )
@@ -257,8 +257,8 @@ def test_bad_huggingface(datasets, monkeypatch):
     for x, y, key, says in [
         ("c", "label", None, "has the columns a, b, .*but not 'c'"),
         ("a", "label", "whom", "not 'whom'"),
-        ("a", "text", None, r"column 'text' must be whole numbers.*class_encode_column\('text'\)"),
-        ("a", "a", None, "column 'a' must be whole numbers"),
+        ("a", "text", None, r"column 'text' must be integers.*class_encode_column\('text'\)"),
+        ("a", "a", None, "column 'a' must be integers"),
         ("text", "label", None, "column 'text' must have images or numbers"),
         ("ragged", "label", None, "column 'ragged' differ in shape"),
     ]:

@@ -197,7 +197,7 @@ def test_some_roles_drawn_at_random(data):
     ("change", "message"),
     [
         ({"train_fraction": 1.0}, "train_fraction must be between 0 and 1, got 1.0"),
-        ({"crop": (0, 4)}, r"crop must be two numbers of windows, 1 or more, got \(0, 4\)"),
+        ({"crop": (0, 4)}, r"crop must be two positive numbers of windows, got \(0, 4\)"),
         ({"crop": (2000, 400)}, "No role has more than 2000 training and 400 test windows"),
         ({"clients": 5}, "clients must be from 1 to 3, the number of eligible roles; got 5"),
         ({"clients": 0}, "clients must be from 1 to 3"),

@@ -72,10 +72,10 @@ def test_some_clients_and_some_examples(tmp_path, choice, values):
         ({"a": {"v": np.arange(2), "w": np.arange(3)}}, {}, r"f\.h5: the fields of client a differ in length: .*2.*3"),
         ({}, {}, r"f\.h5 has no examples\."),
         ({"a": {"v": np.zeros(0), "w": np.zeros(0)}}, {}, r"f\.h5 has no examples\."),
-        (NUMBERS, {"clients": 3}, r"clients asks for 3 clients, but .*f\.h5 has 2\."),
-        (NUMBERS, {"clients": 0}, r"clients must be 1 or more"),
+        (NUMBERS, {"clients": 3}, r"clients = 3, but .*f\.h5 has only 2 clients\."),
+        (NUMBERS, {"clients": 0}, r"clients must be a positive integer"),
         (NUMBERS, {"clients": ["c"]}, r"f\.h5 has no client 'c'; ids look like a, b\."),
-        (NUMBERS, {"per_client": 0}, r"per_client must be 1 or more"),
+        (NUMBERS, {"per_client": 0}, r"per_client must be a positive integer"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_in_a_sentence(tmp_path, content, arguments, message):
@@ -320,9 +320,9 @@ def test_bad_counts_raise_a_sentence(stackoverflow, data, file, content, message
     ("change", "message"),
     [
         ({"words": 40_000}, "words must be at most"),
-        ({"words": 0}, "words must be 1 or more"),
-        ({"test_examples": 0}, "test_examples must be 1 or more"),
-        ({"clients": 4}, "clients asks for 4 clients"),
+        ({"words": 0}, "words must be a positive integer"),
+        ({"test_examples": 0}, "test_examples must be a positive integer"),
+        ({"clients": 4}, "clients = 4"),
     ],
 )
 def test_bad_arguments_raise_a_sentence(stackoverflow, change, message):

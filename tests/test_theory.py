@@ -48,7 +48,7 @@ def test_suggested_steps_are_within_the_theorem(n, tau, L):
 
 
 def test_bad_constants_are_refused():
-    with pytest.raises(ValueError, match="smoothness must be positive"):
+    with pytest.raises(ValueError, match="smoothness and clients must be positive"):
         asyncfeddr_steps(float("nan"), 10, 2)
     with pytest.raises(ValueError, match="alpha must be between 0 and"):
         asyncfeddr_eta(1.0, 1.0, 10, 20)

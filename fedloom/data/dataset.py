@@ -41,12 +41,12 @@ class Dataset:
 
 
 def check_labels(where: str, y: Any, classes: int | None) -> None:
-    """Labels of a classification are whole numbers 0 .. classes - 1, and few enough to have an output each."""
+    """Labels of a classification are integers 0 .. classes - 1, and few enough to have an output each."""
     if classes is None or np.size(y) == 0:
         return
     a = np.asarray(y)
     if a.dtype.kind not in "biu":
-        raise ValueError(f"{where} labels must be whole numbers, got {a.dtype}.")
+        raise ValueError(f"{where} labels must be integers, got {a.dtype}.")
     if not 1 <= classes <= _MOST_CLASSES:
         raise ValueError(f"{where} has {classes} classes; labels must be numbered 0, 1, 2, ..., without large gaps.")
     low, high = int(a.min()), int(a.max())

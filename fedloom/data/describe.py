@@ -19,7 +19,7 @@ class Description:
     test_examples: int | None
     labels: np.ndarray | None  # examples of each class, all clients together
     entropy: np.ndarray | None  # of each client's labels, in bits
-    distance: np.ndarray | None  # total variation between a client's labels and everybody's: 0 alike, near 1 disjoint
+    distance: np.ndarray | None  # total variation between a client's labels and all labels: 0 alike, near 1 disjoint
     covering: dict[float, np.ndarray] | None  # fewest classes that make up 40, 60, 80% of a client's examples
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ def description(y: np.ndarray, split: Split, classes: int | None, test_examples:
     if classes is None or np.ndim(y) != 1:
         return Description(split.sizes, test_examples, None, None, None, None)
     labels = np.bincount(np.asarray(y)[split.order], minlength=classes)
-    everybody = labels / labels.sum()
+    overall = labels / labels.sum()
     entropy, distance = np.empty(split.clients), np.empty(split.clients)
     covering = {share: np.empty(split.clients, int) for share in COVER}
     most = max(_CELLS // classes, 1)
@@ -62,7 +62,7 @@ def description(y: np.ndarray, split: Split, classes: int | None, test_examples:
         counts = label_counts(y, split, classes, block)
         p = counts / counts.sum(1, keepdims=True)
         entropy[block] = -np.sum(p * np.log2(np.where(p > 0, p, 1)), axis=1)
-        distance[block] = np.abs(p - everybody).sum(1) / 2
+        distance[block] = np.abs(p - overall).sum(1) / 2
         largest = np.cumsum(-np.sort(-counts, axis=1), axis=1)
         for share in COVER:  # the first place where the running sum of the largest classes reaches the share
             needed = share * counts.sum(1, keepdims=True) - 1e-9

@@ -24,16 +24,16 @@ _CHUNK = 1 << 20
 def fetch(name: str, directory: str | Path | None = None, progress: bool = True) -> list[Path]:
     """Get the files of one entry of the catalogue, unless they are there, and return where they are.
 
-    A file is downloaded beside its place as <file>.part, taken up again from there after an interruption, and moved
+    A file is downloaded beside its place as <file>.part, resumed from there after an interruption, and moved
     into place only when its checksum is right. Archives are checked, unpacked as far as needed, and kept.
 
     Args:
         name: a name in the catalogue, for example "mnist".
         directory: where to put them, if not in the data directory.
-        progress: whether to say on stderr what is going on.
+        progress: whether to report progress on stderr.
     """
     if name not in CATALOGUE:
-        raise ValueError(f"There is no download {name!r}; there are {', '.join(sorted(CATALOGUE))}.")
+        raise ValueError(f"There is no download {name!r}; choose one of {', '.join(sorted(CATALOGUE))}.")
     directory = data_directory() if directory is None else Path(directory)
     paths = []
     for file in CATALOGUE[name]:
@@ -52,8 +52,8 @@ def _get(file: File, path: Path, progress: bool) -> None:
         found = _digest(path, file.digest)
         if found != file.digest:
             raise ValueError(
-                f"{path} is there already, but is not the file that {file.url} is known to be: its checksum is "
-                f"{found}, not {file.digest}. It is left as it is; move it away to download the file."
+                f"{path} already exists, but is not the file that {file.url} should be: its checksum is "
+                f"{found}, not {file.digest}. It was left as it is; move it away to download the file."
             )
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def _get(file: File, path: Path, progress: bool) -> None:
     if found != file.digest:
         part.unlink()
         raise ValueError(
-            f"{file.url} is not the file it is known to be: its checksum is {found}, but should be {file.digest}. "
+            f"{file.url} is not the expected file: its checksum is {found}, but should be {file.digest}. "
             f"Nothing was put at {path}; try again, or get the file in another way."
         )
     part.rename(path)

@@ -27,16 +27,16 @@ def rows_at_once(w: Vector) -> int:
     return 256 if w.size <= 2**20 else 32
 
 
-def rows_at(store: Any, order: Any, positions: Any) -> Any:
+def rows_at(store: Any, order: jax.Array | None, positions: jax.Array) -> Any:
     """The rows of the store at `positions` of the order."""
     rows = positions if order is None else jnp.asarray(order)[positions]
     return jax.tree.map(lambda x: jnp.asarray(x)[rows], store)
 
 
-def in_chunks(of_chunk: Callable[[Any, Any], Any], zero: Any, size: Scalar, width: int) -> Any:
+def in_chunks(of_chunk: Callable[[jax.Array, jax.Array], Any], zero: Any, size: Scalar, width: int) -> Any:
     """Sum `of_chunk(positions, mask)` over the positions 0 .. size - 1, `width` at a time."""
 
-    def add(i: Any, total: Any) -> Any:
+    def add(i: Scalar, total: Any) -> Any:
         positions = i * width + jnp.arange(width)
         chunk = of_chunk(positions, positions < size)
         return jax.tree.map(lambda x, y: x + y.astype(x.dtype), total, chunk)
@@ -44,7 +44,7 @@ def in_chunks(of_chunk: Callable[[Any, Any], Any], zero: Any, size: Scalar, widt
     return jax.lax.fori_loop(0, -(-size // width), add, zero)
 
 
-def _summed(of: Any, params: Any, positions: Any, weights: Any, key: Key | None) -> Scalar:
+def _summed(of: Any, params: Any, positions: jax.Array, weights: jax.Array, key: Key | None) -> Scalar:
     """The sum of weight * loss over the rows at `positions`; a weight of 0 or False leaves a row out."""
     losses = of.loss_of(params, rows_at(of.store, of.order, positions), key)
     if jnp.shape(losses) != positions.shape:
@@ -59,18 +59,18 @@ class EmpiricalRisk(NamedTuple):
     """F(w) = mean over n examples of loss(unravel(w), example): the rows order[offset : offset + n] of a store."""
 
     store: Any
-    order: Any  # None: the rows are in order as they are
+    order: jax.Array | None  # None: the rows are in order as they are
     offset: Scalar
     size: Scalar
     capacity: int
     loss_of: Loss
     unravel: Callable[[Vector], Any]
 
-    def _batch_loss(self, params: Any, positions: Any, mask: Any, key: Key | None) -> Scalar:
+    def _batch_loss(self, params: Any, positions: jax.Array, mask: jax.Array, key: Key | None) -> Scalar:
         """The loss summed over the examples at `positions` where `mask` is True."""
         return _summed(self, params, self.offset + jnp.where(mask, positions, 0), mask, key)
 
-    def _pass(self, of_chunk: Callable[[Any, Any], Any], zero: Any, w: Vector) -> Any:
+    def _pass(self, of_chunk: Callable[[jax.Array, jax.Array], Any], zero: Any, w: Vector) -> Any:
         """The mean of what `of_chunk(positions, mask)` sums over a chunk of the local examples."""
         total = in_chunks(of_chunk, zero, self.size, min(self.capacity, rows_at_once(w)))
         return jax.tree.map(lambda x: x / self.size, total)
@@ -93,7 +93,7 @@ class EmpiricalRisk(NamedTuple):
         )
         return ravel_pytree(tree)[0]
 
-    def batch_grad(self, params: Any, positions: Any, mask: Any, key: Key) -> Any:
+    def batch_grad(self, params: Any, positions: jax.Array, mask: jax.Array, key: Key) -> Any:
         total = jax.grad(self._batch_loss)(params, positions, mask, key)
         return jax.tree.map(lambda x: x / jnp.maximum(jnp.sum(mask), 1), total)
 
@@ -103,15 +103,15 @@ class Examples(Federation):
     """Clients that own rows of one flat store. Make one with `examples`."""
 
     store: Any
-    order: Any
-    offsets: Any
-    sizes: Any
-    weights: Any
+    order: jax.Array | None
+    offsets: np.ndarray
+    sizes: np.ndarray
+    weights: np.ndarray
     capacity: int = dataclasses.field(metadata={"static": True})  # the largest client's number of examples
     loss_of: Loss = dataclasses.field(metadata={"static": True})
     unravel: Callable[[Vector], Any] = dataclasses.field(metadata={"static": True})
 
-    def objective(self, k: Any) -> EmpiricalRisk:
+    def objective(self, k: Scalar) -> EmpiricalRisk:
         return EmpiricalRisk(
             self.store,
             self.order,
@@ -133,7 +133,7 @@ class Examples(Federation):
 # large one.
 
 
-def _row_weights(federation: Examples, dtype: Any) -> tuple[int, Callable[[Any, Any], Any]]:
+def _row_weights(federation: Examples, dtype: np.dtype) -> tuple[int, Callable[[jax.Array, jax.Array], Any]]:
     sizes = jnp.asarray(federation.sizes)
     n = jax.tree.leaves(federation.store)[0].shape[0] if federation.order is None else federation.order.shape[0]
     each = jnp.repeat((jnp.asarray(federation.weights) / sizes).astype(dtype), sizes, total_repeat_length=n)
@@ -192,7 +192,7 @@ def examples(
     split = sizes if isinstance(sizes, Split) else None
     sizes = np.asarray(sizes if split is None else split.sizes)
     if sizes.ndim != 1 or not np.issubdtype(sizes.dtype, np.integer) or len(sizes) == 0:
-        raise ValueError("sizes must be a one-dimensional array of whole numbers, one for each client, or a Split.")
+        raise ValueError("sizes must be a one-dimensional array of integers, one for each client, or a Split.")
     if np.any(sizes < 1):
         empty = int(np.argmax(sizes < 1))
         raise ValueError(f"sizes: client {empty} has {sizes[empty]} examples; leave out clients that have none.")
@@ -203,7 +203,7 @@ def examples(
         )
     if split is not None and (len(rows) != 1 or max(rows) <= split.order.max()):
         raise ValueError(
-            f"The split gives away row {split.order.max()}, but the arrays of the store have {sorted(rows)} rows."
+            f"The split assigns row {split.order.max()}, but the arrays of the store have {sorted(rows)} rows."
         )
     if isinstance(weights, str):
         named = {"examples": sizes, "uniform": np.ones(len(sizes))}

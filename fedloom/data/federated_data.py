@@ -38,9 +38,11 @@ class FederatedData:
                 raise ValueError(f"{name} must be a pair (x, y) of arrays, got {type(store).__name__}.")
             rows = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in jax.tree.leaves(store)}
             if len(rows) != 1:
-                raise ValueError(f"{name}: the arrays must have one number of rows, but have {sorted(rows)}.")
+                raise ValueError(f"{name}: the arrays must all have the same number of rows, but have {sorted(rows)}.")
             if split is not None and len(split.order) and split.order.max() >= max(rows):
-                raise ValueError(f"{name}: the split gives away row {split.order.max()} of {max(rows)} rows.")
+                raise ValueError(
+                    f"{name}: the split assigns row {split.order.max()}, but there are only {max(rows)} rows."
+                )
             check_labels(name, store[1], self.classes)
         if self.test_split is not None and self.test_split.clients != self.split.clients:
             raise ValueError(
@@ -81,7 +83,7 @@ def federated(dataset: Dataset, split: Split, test_split: Split | None = None) -
 def held_out(dataset: Dataset, split: Split, fraction: float, seed: int) -> FederatedData:
     """Each client trains on the given fraction of its examples, drawn with the seed; the others are the test set."""
     train, test = train_test(split, seed=seed, fraction=fraction)
-    if len(test.order) == 0:  # nobody has enough examples to spare one
+    if len(test.order) == 0:  # no client has enough examples to spare one
         return federated(dataset, train)
     rows = jax.tree.map(lambda a: np.asarray(a)[test.order], (dataset.x, dataset.y))
     own = Split(np.arange(len(test.order)), test.sizes, test.names)
@@ -92,7 +94,7 @@ def by_client(x: Any, y: Any, clients: Any, *, test: float = 0.1, seed: int = 0)
     """One's own arrays: examples x with labels or targets y; clients[i] is the name of the client that owns example i.
 
     The share `test` of each client's examples, drawn with `seed`, is set aside for testing; 0 keeps all for training.
-    Whole-number labels y make it a classification.
+    Integer labels y make it a classification.
     """
     x = x if isinstance(x, tuple) else np.asarray(x)
     y, clients = np.asarray(y), np.asarray(clients)

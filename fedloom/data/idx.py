@@ -44,7 +44,7 @@ def read_images(path: Path) -> np.ndarray:
 
 
 def read_labels(path: Path) -> np.ndarray:
-    """One whole number for each example, as int32."""
+    """One integer for each example, as int32."""
     labels = read_idx(path)
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"{path} must have one label for each image, but has {labels.dtype} of shape {labels.shape}.")

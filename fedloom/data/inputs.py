@@ -16,7 +16,8 @@ import numpy as np
 from fedloom.data.text import WordVectors
 from fedloom.problem import Key
 
-Prepare = Callable[[Any, Key | None], tuple[Any, jax.Array]]
+Rows = tuple[Any, jax.Array]  # (x, y), where x is an array or a tuple of arrays
+Prepare = Callable[[Rows, Key | None], Rows]
 Numbers = float | Sequence[float]  # one number, or one for each channel
 
 CIFAR10 = ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))  # FedDyn's mean and standard deviation of the colours
@@ -25,25 +26,25 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 MNIST = (0.1307, 0.3081)
 
 
-def plain(rows: Any, key: Key | None) -> tuple[Any, jax.Array]:
+def plain(rows: Rows, key: Key | None) -> Rows:
     """Rows as they are."""
     x, y = rows
     return x, _labels(y)
 
 
-def tokens(rows: Any, key: Key | None) -> tuple[Any, jax.Array]:
+def tokens(rows: Rows, key: Key | None) -> Rows:
     """Tokens, stored in a byte or two, as int32; targets as well."""
     x, y = rows
     return x.astype(jnp.int32), _labels(y)
 
 
-def unit(rows: Any, key: Key | None) -> tuple[Any, jax.Array]:
+def unit(rows: Rows, key: Key | None) -> Rows:
     """Pixels in [0, 1]."""
     x, y = rows
     return _unit(x), _labels(y)
 
 
-def autoencode(rows: Any, key: Key | None) -> tuple[Any, jax.Array]:
+def autoencode(rows: Rows, key: Key | None) -> Rows:
     """TFF's EMNIST with ink 1 and background 0, as flat vectors that are their own target."""
     x = 1 - _unit(rows[0]).reshape(len(rows[0]), -1)
     return x, x
@@ -56,14 +57,14 @@ def standardised(mean: Numbers, std: Numbers) -> Prepare:
 
 @functools.cache
 def _standardised(mean: float | tuple[float, ...], std: float | tuple[float, ...]) -> Prepare:
-    def prepare(rows: Any, key: Key | None) -> tuple[Any, jax.Array]:
+    def prepare(rows: Rows, key: Key | None) -> Rows:
         x, y = rows
         return _normal(_unit(x), mean, std), _labels(y)
 
     return prepare
 
 
-def cifar24(rows: Any, key: Key | None) -> tuple[Any, jax.Array]:
+def cifar24(rows: Rows, key: Key | None) -> Rows:
     """FedOpt's CIFAR: 24x24 of the 32x32 pixels, minus the image's mean, over its standard deviation.
 
     In training the 24x24 pixels are anywhere and mirrored half of the time; otherwise they are the centre. The
@@ -94,7 +95,7 @@ def cifar_feddyn(mean: Numbers, std: Numbers) -> Prepare:
 
 @functools.cache
 def _cifar_feddyn(mean: float | tuple[float, ...], std: float | tuple[float, ...]) -> Prepare:
-    def prepare(rows: Any, key: Key | None) -> tuple[Any, jax.Array]:
+    def prepare(rows: Rows, key: Key | None) -> Rows:
         x, y = rows
         x = _normal(_unit(x), mean, std)
         if key is not None:
@@ -107,7 +108,7 @@ def _cifar_feddyn(mean: float | tuple[float, ...], std: float | tuple[float, ...
     return prepare
 
 
-def cifar_speedup(rows: Any, key: Key | None) -> tuple[Any, jax.Array]:
+def cifar_speedup(rows: Rows, key: Key | None) -> Rows:
     """The CIFAR of Yang et al. (linear speedup): mirrored half of the time, shifted, standardised as ImageNet.
 
     A shift is a random 32x32 crop of the image with a margin of 4 black pixels.
@@ -131,7 +132,7 @@ def bag_of_words(words: int, tags: int) -> Prepare:
     Departures: FedOpt's text says that vectors sum to 1; its code is as here.
     """
 
-    def prepare(rows: Any, key: Key | None) -> tuple[Any, jax.Array]:
+    def prepare(rows: Rows, key: Key | None) -> Rows:
         (ids, counts), y = rows
         share = 1 / jnp.maximum(_float(counts), 1)
         example = jnp.arange(len(ids))[:, None]
@@ -147,7 +148,7 @@ def bag_of_words(words: int, tags: int) -> Prepare:
 def embedded(vectors: WordVectors) -> Prepare:
     """Words as their vectors, which are not trained: from numbers [n, words] to [n, words, dimensions]."""
 
-    def prepare(rows: Any, key: Key | None) -> tuple[Any, jax.Array]:
+    def prepare(rows: Rows, key: Key | None) -> Rows:
         x, y = rows
         return _float(jnp.asarray(vectors.table)[x]), _labels(y)
 
@@ -159,23 +160,23 @@ def _hashable(values: Numbers) -> float | tuple[float, ...]:
     return tuple(numbers) if isinstance(numbers, list) else numbers
 
 
-def _float(x: Any) -> jax.Array:
+def _float(x: jax.Array) -> jax.Array:
     return x.astype(jnp.result_type(float))
 
 
-def _labels(y: Any) -> jax.Array:
+def _labels(y: jax.Array) -> jax.Array:
     return y.astype(jnp.int32) if jnp.issubdtype(y.dtype, jnp.integer) else y
 
 
-def _unit(x: Any) -> jax.Array:
+def _unit(x: jax.Array) -> jax.Array:
     """Bytes over 255; other numbers are in [0, 1] already."""
     return _float(x) / 255 if x.dtype == jnp.uint8 else _float(x)
 
 
-def _normal(x: jax.Array, mean: Any, std: Any) -> jax.Array:
+def _normal(x: jax.Array, mean: Numbers, std: Numbers) -> jax.Array:
     """(x - mean) / std, with channels along the last axis."""
-    mean, std = (jnp.asarray(v, x.dtype).reshape((1,) * (x.ndim - np.ndim(v)) + np.shape(v)) for v in (mean, std))
-    return (x - mean) / std
+    m, s = (jnp.asarray(v, x.dtype).reshape((1,) * (x.ndim - np.ndim(v)) + np.shape(v)) for v in (mean, std))
+    return (x - m) / s
 
 
 def _mirror(x: jax.Array, key: Key) -> jax.Array:

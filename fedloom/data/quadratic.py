@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -13,7 +14,7 @@ from fedloom.problem import Key, Scalar, Vector
 class Quadratic(NamedTuple):
     """F(w) = 1/2 (w - center)^T hessian (w - center), as one example."""
 
-    hessian: Any
+    hessian: jax.Array
     center: Vector
 
     @property
@@ -33,7 +34,7 @@ class Quadratic(NamedTuple):
     def grad(self, w: Vector) -> Vector:
         return self.hessian @ (w - self.center)
 
-    def batch_grad(self, params: Vector, positions: Any, mask: Any, key: Key) -> Vector:
+    def batch_grad(self, params: Vector, positions: jax.Array, mask: jax.Array, key: Key) -> Vector:
         return self.grad(params)
 
 
@@ -45,7 +46,7 @@ class Quadratics(Federation):
     centers: Any
     weights: Any
 
-    def objective(self, k: Any) -> Quadratic:
+    def objective(self, k: Scalar) -> Quadratic:
         return Quadratic(jnp.asarray(self.hessians)[k], jnp.asarray(self.centers)[k])
 
     def optimum(self) -> np.ndarray:
@@ -62,7 +63,7 @@ def quadratics(clients: int = 7, dimension: int = 4, seed: int = 0, condition: f
     """
     if clients < 1 or dimension < 1 or not condition >= 1:
         raise ValueError(
-            "quadratics: clients and dimension must be 1 or more and condition at least 1, "
+            "quadratics: clients and dimension must be positive integers and condition at least 1, "
             f"got {clients}, {dimension} and {condition}."
         )
     rng = np.random.default_rng(seed)

@@ -6,13 +6,14 @@ import pathlib
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Split:
     """Client k owns the rows order[offsets[k] : offsets[k + 1]] of a store; no row has two owners.
 
-    Rows that are not in `order` belong to nobody. `sizes` may have zeros (a client without test examples, say); a
+    Rows that are not in `order` belong to no client. `sizes` may have zeros (a client without test examples, say); a
     federation to train on refuses those.
     """
 
@@ -24,7 +25,7 @@ class Split:
         for name in ("order", "sizes"):
             a = np.asarray(getattr(self, name))
             if a.ndim != 1 or (a.size and not np.issubdtype(a.dtype, np.integer)):
-                raise ValueError(f"Split: {name} must be a one-dimensional array of whole numbers.")
+                raise ValueError(f"Split: {name} must be a one-dimensional array of integers.")
             object.__setattr__(self, name, a.astype(np.int64, copy=False))
         if len(self.sizes) == 0 or np.any(self.sizes < 0):
             raise ValueError("Split: sizes must have at least one client, and no negative number.")
@@ -37,7 +38,7 @@ class Split:
             raise ValueError("Split: order has a negative row number.")
         twice = rows[1:][rows[1:] == rows[:-1]]
         if len(twice):
-            raise ValueError(f"Split: row {twice[0]} is given to more than one client, or twice.")
+            raise ValueError(f"Split: row {twice[0]} is assigned more than once.")
         if self.names is not None:
             names = np.asarray(self.names, dtype=str)
             if names.shape != self.sizes.shape:
@@ -61,12 +62,12 @@ class Split:
         """The client of each entry of `order`."""
         return np.repeat(np.arange(self.clients), self.sizes)
 
-    def take(self, clients: Any) -> "Split":
+    def take(self, clients: ArrayLike) -> "Split":
         """The split with these clients only, in this order."""
         k = np.asarray(clients)
         whole = k.ndim == 1 and k.size > 0 and np.issubdtype(k.dtype, np.integer)
         if not whole or k.min() < 0 or k.max() >= self.clients:
-            raise ValueError(f"Split.take: clients must be whole numbers in 0 .. {self.clients - 1}, got {k!r}.")
+            raise ValueError(f"Split.take: clients must be integers in 0 .. {self.clients - 1}, got {k!r}.")
         names = None if self.names is None else self.names[k]
         return Split(self.order[ranges(self.offsets[k], self.sizes[k])], self.sizes[k], names)
 
@@ -86,7 +87,7 @@ class Split:
         try:
             file = path.open("xb")  # never over something that is there
         except FileExistsError:
-            raise FileExistsError(f"{path} exists; delete it or save the split under another name.") from None
+            raise FileExistsError(f"{path} already exists; delete it or save the split under another name.") from None
         except FileNotFoundError:
             raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it before saving.") from None
         with file:

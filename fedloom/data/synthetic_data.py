@@ -48,7 +48,7 @@ def synthetic(
         sizes = rng.lognormal(4, 2, clients).astype(int) + 50
     sizes = np.asarray(sizes)
     if sizes.shape != (clients,) or sizes.dtype.kind not in "iu" or np.any(sizes < 2):
-        raise ValueError(f"sizes must have a whole number, 2 or more, for each of {clients} clients.")
+        raise ValueError(f"sizes must have an integer of at least 2 for each of {clients} clients.")
     train = (0.9 * sizes).astype(int)
     x, y, test_x, test_y = _draw(rng, alpha, beta, train, sizes - train, features, classes)
     split, test_split = (Split(np.arange(n.sum()), n) for n in (train, sizes - train))
@@ -87,7 +87,7 @@ def feddyn_synthetic(
 def _check(**standard_deviations: float | None) -> None:
     for name, value in standard_deviations.items():
         if value is not None and not (np.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be None or a number that is not negative, got {value!r}.")
+            raise ValueError(f"{name} must be None or a non-negative number, got {value!r}.")
 
 
 def _draw(

@@ -18,7 +18,7 @@ class Minibatch(StepSolver):
     batch_size: int | None = static(optional(count), "examples in a batch; None takes all", default=10, kw_only=True)
     epochs: int = static(count, "passes over the local examples", default=1, kw_only=True)
     steps: int | None = static(
-        optional(count), "exactly so many batches, instead of epochs", default=None, kw_only=True
+        optional(count), "exactly this many batches, instead of epochs", default=None, kw_only=True
     )
     drop_last: bool = static(flag, "leave out the last batch of a pass if it is not full", default=False, kw_only=True)
 

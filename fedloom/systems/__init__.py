@@ -51,8 +51,8 @@ class Course(NamedTuple):
 
     starts: float
     ready: float  # the message has come down
-    done: float  # the computation ends, or is broken off
-    ends: float  # the job is over, one way or the other
+    done: float  # the computation ends, or is interrupted
+    ends: float  # the job is over, whether or not it succeeded
     arrives: float  # the reply reaches the server; inf: never
     again: float  # a copy of it does; inf: there is none
     free: float  # the client can start another job
@@ -77,10 +77,12 @@ class System:
         _kind("a network such as links(up=1e6)", Network, NETWORKS), "how long messages travel", default=links()
     )
     availability: Availability = static(
-        _kind("a model such as diurnal()", Availability, AVAILABILITIES), "when clients are online", default=always()
+        _kind("an availability model such as diurnal()", Availability, AVAILABILITIES),
+        "when clients are online",
+        default=always(),
     )
     faults: Faults = static(
-        _kind("a model such as random(lost=0.1)", Faults, FAULTS), "what goes wrong", default=random()
+        _kind("a fault model such as random(lost=0.1)", Faults, FAULTS), "what goes wrong", default=random()
     )
     deadline: float | None = static(optional(positive), "seconds after which a synchronous round ends", default=None)
     late: str = static(choice("drop", "partial"), "at the deadline, work that is not finished", default="drop")
@@ -148,7 +150,7 @@ class Courses:
         broken = fault.fate in ("dropped", "crashed")
         sent = done if broken else done + up
         leaves = self.window(k, now)[1]
-        if leaves < sent:  # whoever goes offline breaks off
+        if leaves < sent:  # a client that goes offline abandons its job
             return Course(
                 now, min(ready, leaves), min(done, leaves), leaves, np.inf, np.inf, leaves, "interrupted", seconds, up
             )

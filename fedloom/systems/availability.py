@@ -2,7 +2,7 @@
 
 import bisect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ class observed(Availability):
         check_fields(self)
         object.__setattr__(self, "trace", settled(self.trace, ("from", "to")))
 
-    def _joined(self, rows: Any) -> list[tuple[float, float]]:
+    def _joined(self, rows: Iterable[tuple[float, ...]]) -> list[tuple[float, float]]:
         """Times online that follow upon one another are one, also from the end of the trace to its beginning."""
         joined: list[tuple[float, float]] = []
         for start, end in rows:
@@ -118,11 +118,11 @@ class observed(Availability):
             if self.repeat and ends and ends[-1] > self.repeat:
                 raise ValueError(f"availability: client {k} is online after repeat = {self.repeat:g} seconds.")
         if not any(trace.values()):
-            raise ValueError("availability: in this trace nobody is ever online.")
+            raise ValueError("availability: no client is ever online in this trace.")
         whole = {k: self._joined(rows) for k, rows in trace.items()}
 
         def window(k: int, t: float) -> tuple[float, float]:
-            rows: Any = whole.get(k)
+            rows = whole.get(k)
             if not rows:
                 return NEVER
             if not self.repeat:

@@ -89,13 +89,13 @@ class recorded(Compute):
         times = check_trace(read_trace(self.trace, ("seconds",)), clients, "compute")
         missing = next((k for k in range(clients) if not times.get(k)), None)
         if missing is not None:
-            raise ValueError(f"compute: the trace has no times of client {missing}; all {clients} clients need some.")
+            raise ValueError(f"compute: the trace has no times for client {missing}; all {clients} clients need some.")
         for k, of_client in times.items():
             for (seconds,) in of_client:
                 if not seconds >= 0 or seconds == np.inf:
                     raise ValueError(
                         f"compute: the trace has {seconds} seconds for client {k}; times must be finite "
-                        "and not negative."
+                        "and non-negative."
                     )
         return lambda rng, k, job, steps: times[k][job % len(times[k])][0]
 

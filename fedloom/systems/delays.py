@@ -24,9 +24,9 @@ def _table(value: Any) -> bool:
         return False
 
 
-_weights = Domain("numbers that are not negative and not all 0, or None", lambda v: v is None or _table(v))
+_weights = Domain("non-negative numbers that are not all 0, or None", lambda v: v is None or _table(v))
 _whole = Domain(
-    "a whole number, 0 or more", lambda v: isinstance(v, int | np.integer) and not isinstance(v, bool) and v >= 0
+    "a non-negative integer", lambda v: isinstance(v, int | np.integer) and not isinstance(v, bool) and v >= 0
 )
 
 
@@ -60,8 +60,8 @@ class JointModel:
         delays = np.ones(model.tau + 1) if model.delays is None else np.asarray(model.delays, float)
         if delays.shape not in ((model.tau + 1,), (clients, model.tau + 1)):
             raise ValueError(
-                f"delays: delays must have {model.tau + 1} numbers, for 0 to tau = {model.tau}, or a row of so many "
-                f"for each of {clients} clients; got shape {delays.shape}."
+                f"delays: delays must have {model.tau + 1} numbers, for 0 to tau = {model.tau}, or a row of that "
+                f"length for each of {clients} clients; got shape {delays.shape}."
             )
         self.tau, self.clients = model.tau, clients
         self._users = np.cumsum(users / users.sum())
@@ -69,7 +69,7 @@ class JointModel:
         self._delays = np.cumsum(delays / delays.sum(axis=1, keepdims=True), axis=1)
 
     def draw(self, rng: Rng, k: int) -> tuple[int, int]:
-        """(i_k, d) of update k; nobody can have a model from before the first one."""
+        """(i_k, d) of update k; no client can have a model from before the first one."""
         user, delay = rng.random(2)
         i = min(int(np.searchsorted(self._users, user, side="right")), self.clients - 1)
         d = min(int(np.searchsorted(self._delays[i], delay, side="right")), self.tau)

@@ -13,7 +13,7 @@ Rng = np.random.Generator
 
 
 class Links(NamedTuple):
-    """Every client's link: bytes in a second, and the seconds that any message takes besides."""
+    """Every client's link: bytes per second, and the additional seconds of any message."""
 
     up: np.ndarray
     down: np.ndarray
@@ -33,16 +33,16 @@ def _bandwidth(value: Any) -> bool:
     return len(rates) > 0 and all(positive.holds(v) or v == np.inf for v in rates)
 
 
-_rate = Domain("a positive number of bytes in a second, or one for each client", _bandwidth)
+_rate = Domain("a positive number of bytes per second, or one for each client", _bandwidth)
 
 
 @frozen
 class links(Network):
     """Every client has a link of its own, whose bandwidth may differ from others'; by default messages take no time."""
 
-    up: Any = static(_rate, "bytes in a second from a client to the server", default=math.inf)
-    down: Any = static(_rate, "bytes in a second from the server to a client", default=math.inf)
-    latency: float = static(nonnegative, "seconds that every message takes besides", default=0.0)
+    up: Any = static(_rate, "bytes per second from a client to the server", default=math.inf)
+    down: Any = static(_rate, "bytes per second from the server to a client", default=math.inf)
+    latency: float = static(nonnegative, "additional seconds for every message", default=0.0)
     sigma: float = static(nonnegative, "spread over clients: standard deviation of log bandwidth", default=0.0)
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ def tuples(value: Any) -> Any:
 
 
 def settled(trace: Any, columns: tuple[str, ...]) -> Any:
-    """A table with whole numbers as clients and numbers in tuples; or the full path of a file, to be read later."""
+    """A table with integers as clients and numbers in tuples; or the full path of a file, to be read later."""
     if isinstance(trace, str | pathlib.Path):
         return str(pathlib.Path(trace).resolve())
     table = trace if isinstance(trace, Mapping) else dict(enumerate(trace))

@@ -44,7 +44,7 @@ def asyncfeddr_steps(smoothness: float, clients: int, tau: int) -> tuple[float, 
     """alpha and eta within the bounds of asyncFedDR's theorem: half of alpha_bar, nine tenths of the eta_bar for it."""
     if not (np.isfinite(smoothness) and smoothness > 0 and clients >= 1 and tau >= 0):
         raise ValueError(
-            f"smoothness must be positive, clients 1 or more, tau 0 or more; got {smoothness!r}, {clients!r}, {tau!r}."
+            f"smoothness and clients must be positive and tau non-negative; got {smoothness!r}, {clients!r}, {tau!r}."
         )
     alpha = asyncfeddr_alpha(clients, tau) / 2
     return alpha, 0.9 * asyncfeddr_eta(alpha, smoothness, clients, tau)

@@ -85,6 +85,6 @@ def _batch(content: dict[str, Any], origin: str, *labels: str) -> tuple[np.ndarr
     ys = [np.asarray(content[name]) for name in labels]
     for name, y in zip(labels, ys, strict=True):
         if y.shape != (len(x),) or not np.issubdtype(y.dtype, np.integer):
-            raise ValueError(f"{origin}: {name} must be {len(x)} whole numbers, but is {y.dtype} of shape {y.shape}.")
+            raise ValueError(f"{origin}: {name} must be {len(x)} integers, but is {y.dtype} of shape {y.shape}.")
     # Red, green and blue planes one after the other -> channels last.
     return np.ascontiguousarray(x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), *(y.astype(np.int32) for y in ys)

@@ -6,7 +6,6 @@ authors do.
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -69,11 +68,11 @@ def _idx(split: str, part: str, what: str) -> tuple[str, ...]:
     return tuple(f"emnist/{folder}{name}{ending}" for folder in ("", "gzip/") for ending in (".gz", ""))
 
 
-def _read_matlab(path: Path) -> list[tuple[Any, Any, Any]]:
+def _read_matlab(path: Path) -> list[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
     """Images, labels and writers of the training and of the test part of an EMNIST Matlab file."""
     import scipy.io
 
-    parts: list[tuple[Any, Any, Any]] = []
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = []
     try:
         dataset = scipy.io.loadmat(path, variable_names=["dataset"])["dataset"][0, 0]
         for part in ("train", "test"):

@@ -72,8 +72,8 @@ def _labels(part: Any, column: str, origin: str) -> np.ndarray:
     labels = np.asarray(list(part[column]))
     if labels.ndim != 1 or len(labels) == 0 or labels.dtype.kind not in "iub":
         raise ValueError(
-            f"{origin}: the labels in column {column!r} must be whole numbers, at least one; "
-            f"dataset.class_encode_column({column!r}) makes numbers of texts."
+            f"{origin}: the labels in column {column!r} must be integers, at least one; "
+            f"dataset.class_encode_column({column!r}) turns texts into numbers."
         )
     return labels.astype(np.int32)
 

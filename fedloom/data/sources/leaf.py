@@ -58,7 +58,7 @@ def _arrays(path: Path, shape: tuple[int, ...] | None) -> tuple[np.ndarray, np.n
         except (ValueError, TypeError) as error:
             raise ValueError(f"{where}: x and y must be numbers, x of one length: {error}.") from error
         if y.ndim != 1 or not np.all(np.isfinite(y) & (y == np.floor(y))):
-            raise ValueError(f"{where}: y must be one whole number for each example.")
+            raise ValueError(f"{where}: y must be one integer for each example.")
         if not np.isfinite(x).all():  # null in json would be NaN from here on
             raise ValueError(f"{where}: an entry of x is null or not finite.")
         if shape is not None:

@@ -76,7 +76,7 @@ def shakespeare_leaf(
     if not 0 < train_fraction < 1:
         raise ValueError(f"train_fraction must be between 0 and 1, got {train_fraction}.")
     if crop is not None and min(crop) < 1:
-        raise ValueError(f"crop must be two numbers of windows, 1 or more, got {crop}.")
+        raise ValueError(f"crop must be two positive numbers of windows, got {crop}.")
     codes = [leaf_codes(one_line(text)) for text in roles().texts]
     windows = np.array([max(len(c) - WINDOW, 0) for c in codes])
     train = np.maximum((train_fraction * windows).astype(int), 1)

@@ -22,7 +22,7 @@ _LARGEST = np.iinfo(np.int16).max  # word numbers are stored as int16
 def frequent_words(words: int) -> list[bytes]:
     """The most frequent words, from stackoverflow.word_count."""
     if words < 1:
-        raise ValueError(f"words must be 1 or more, got {words}.")
+        raise ValueError(f"words must be a positive integer, got {words}.")
     path = locate("stackoverflow/stackoverflow.word_count", "stackoverflow.word_count")
     found: list[bytes] = []
     with open_binary(path) as file:
@@ -160,7 +160,7 @@ def _parts(
 ) -> Iterator[tuple[str, tuple[np.ndarray, dict[str, list[bytes]]]]]:
     """For training (prefix "") and testing ("test_"): the client of each example, and the texts of each field."""
     if test_examples is not None and test_examples < 1:
-        raise ValueError(f"test_examples must be 1 or more, or None for all, got {test_examples}.")
+        raise ValueError(f"test_examples must be a positive integer, or None for all, got {test_examples}.")
     for prefix, path in tff_files("stackoverflow"):
         chosen, most, limit = (None, None, test_examples) if prefix else (clients, per_client, None)
         keys: list[str] = []

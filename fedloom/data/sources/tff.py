@@ -27,9 +27,9 @@ def clients_of(
         per_client: only the first so many examples of each client.
     """
     if isinstance(clients, int) and clients < 1:
-        raise ValueError(f"clients must be 1 or more, the ids of clients, or None for all; got {clients}.")
+        raise ValueError(f"clients must be a positive integer, the ids of clients, or None for all; got {clients}.")
     if per_client is not None and per_client < 1:
-        raise ValueError(f"per_client must be 1 or more, or None for all examples; got {per_client}.")
+        raise ValueError(f"per_client must be a positive integer, or None for all examples; got {per_client}.")
     with _open(path) as file:
         if "examples" not in file:
             raise ValueError(f"{path} has no group 'examples', so it is not a client file of TensorFlow Federated.")
@@ -115,7 +115,7 @@ def _open(path: Path) -> Any:
     try:
         h5py = importlib.import_module("h5py")
     except ImportError as error:
-        raise ImportError(f"Reading {path} takes the package h5py: pip install 'fedloom[tff]'.") from error
+        raise ImportError(f"Reading {path} requires the package h5py: pip install 'fedloom[tff]'.") from error
     return _damaged(path, h5py.File, path, "r")
 
 
@@ -135,7 +135,7 @@ def _chosen(path: Path, ids: list[str], clients: int | Sequence[str] | None) -> 
         return ids
     if isinstance(clients, int):
         if clients > len(ids):
-            raise ValueError(f"clients asks for {clients} clients, but {path} has {len(ids)}.")
+            raise ValueError(f"clients = {clients}, but {path} has only {len(ids)} clients.")
         return ids[:clients]
     known = set(ids)
     for client in clients:

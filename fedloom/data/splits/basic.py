@@ -1,8 +1,7 @@
 """Splits that need no model of the clients: at random, by shards of the sorted labels, by a key that the data has."""
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedloom.data.split import Split
 from fedloom.data.splits.checks import checked_labels, checked_sizes, generator, require, require_clients
@@ -11,14 +10,14 @@ from fedloom.data.splits.sizes import balanced_sizes
 from fedloom.hyperparameters import count, interval
 
 
-def iid(n: int, clients: int, seed: int, sizes: Any = None) -> Split:
+def iid(n: int, clients: int, seed: int, sizes: ArrayLike | None = None) -> Split:
     """A random permutation of n rows, cut in equal pieces or in the given sizes. Exhaustive if those add up to n."""
     require_clients("iid", n, clients)
     sizes = checked_sizes("iid", balanced_sizes(n, clients) if sizes is None else sizes, n, clients)
     return Split(generator("iid", seed).permutation(n)[: sizes.sum()], sizes)
 
 
-def iid_balanced(labels: Any, clients: int, seed: int) -> Split:
+def iid_balanced(labels: ArrayLike, clients: int, seed: int) -> Split:
     """At random, but every class evenly: neither a class nor the whole differs by more than 1 between two clients.
 
     Exhaustive. FedDyn's balanced split where the number of clients divides that of every class.
@@ -32,7 +31,7 @@ def iid_balanced(labels: Any, clients: int, seed: int) -> Split:
     return Split(rows[np.argsort(owner, kind="stable")], np.bincount(owner, minlength=clients))
 
 
-def shards(labels: Any, clients: int, per_client: int = 2, seed: int = 0) -> Split:
+def shards(labels: ArrayLike, clients: int, per_client: int = 2, seed: int = 0) -> Split:
     """McMahan et al. (arXiv:1602.05629): rows sorted by label, cut in equal shards, `per_client` of them for each.
 
     Exhaustive: where the shards cannot be equal, they differ by one example.
@@ -48,7 +47,7 @@ def shards(labels: Any, clients: int, per_client: int = 2, seed: int = 0) -> Spl
     return Split(dealt.order, dealt.sizes.reshape(clients, per_client).sum(axis=1))
 
 
-def by_key(keys: Any) -> Split:
+def by_key(keys: ArrayLike) -> Split:
     """One client for each distinct key (writer, role, hospital), in sorted order and named after it. Exhaustive."""
     a = np.asarray(keys)
     if a.ndim != 1 or len(a) == 0:
@@ -59,7 +58,7 @@ def by_key(keys: Any) -> Split:
     try:
         order = np.argsort(a, kind="stable")
     except TypeError as error:
-        raise ValueError(f"by_key: keys must be of one kind, so that they can be sorted: {error}.") from error
+        raise ValueError(f"by_key: keys must be of the same type, so that they can be sorted: {error}.") from error
     keys = a[order]
     first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     names = [k.decode(errors="replace") if isinstance(k, bytes) else str(k) for k in keys[first].tolist()]

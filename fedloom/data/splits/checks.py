@@ -3,11 +3,12 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedloom.hyperparameters import Domain, count, interval
 
 seeds = Domain(
-    "a whole number, 0 or more",
+    "a non-negative integer",
     lambda v: isinstance(v, int | np.integer) and not isinstance(v, bool) and v >= 0,
 )
 # Wide enough for everyone, narrow enough for double precision. 0 is no such number: say 1e-12 for "one class each".
@@ -33,12 +34,12 @@ def require_clients(where: str, n: int, clients: int) -> None:
         raise ValueError(f"{where}: {n} examples are too few for {clients} clients; every client needs at least one.")
 
 
-def checked_labels(where: str, labels: Any, name: str = "labels") -> np.ndarray:
+def checked_labels(where: str, labels: ArrayLike, name: str = "labels") -> np.ndarray:
     """Labels as int64, one for each example."""
     a = np.asarray(labels)
     if a.ndim != 1 or len(a) == 0 or not np.issubdtype(a.dtype, np.integer):
         raise ValueError(
-            f"{where}: {name} must be a one-dimensional array of whole numbers, one for each example, "
+            f"{where}: {name} must be a one-dimensional array of integers, one for each example, "
             f"got {a.dtype} of shape {a.shape}."
         )
     if a.min() < 0:
@@ -46,11 +47,11 @@ def checked_labels(where: str, labels: Any, name: str = "labels") -> np.ndarray:
     return a.astype(np.int64)
 
 
-def checked_sizes(where: str, sizes: Any, n: int, clients: int) -> np.ndarray:
+def checked_sizes(where: str, sizes: ArrayLike, n: int, clients: int) -> np.ndarray:
     """The clients' numbers of examples."""
     a = np.asarray(sizes)
     if a.shape != (clients,) or not np.issubdtype(a.dtype, np.integer) or a.min() < 1:
-        raise ValueError(f"{where}: sizes must be {clients} whole numbers, each 1 or more, one for each client.")
+        raise ValueError(f"{where}: sizes must be {clients} positive integers, one for each client.")
     if a.sum() > n:
         raise ValueError(f"{where}: sizes add up to {a.sum()}, but there are {n} examples.")
     return a.astype(np.int64)

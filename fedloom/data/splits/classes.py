@@ -1,8 +1,7 @@
 """Clients that have examples of a few classes only."""
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedloom.data.split import Split
 from fedloom.data.splits.checks import checked_labels, generator, require, require_clients
@@ -10,7 +9,7 @@ from fedloom.data.splits.dealing import deal, shuffled_by_class, taken_before
 from fedloom.hyperparameters import count
 
 
-def digits_p(labels: Any, p: int, clients: int = 100, seed: int = 6) -> Split:
+def digits_p(labels: ArrayLike, p: int, clients: int = 100, seed: int = 6) -> Split:
     """p classes for each client, with equally many examples of each (Yang et al., arXiv:2101.11203).
 
     The test examples of the same clients: of_classes(test_labels, digits_p_classes(labels, p, clients, seed)).
@@ -18,7 +17,7 @@ def digits_p(labels: Any, p: int, clients: int = 100, seed: int = 6) -> Split:
     return of_classes(labels, digits_p_classes(labels, p, clients, seed))
 
 
-def digits_p_classes(labels: Any, p: int, clients: int = 100, seed: int = 6) -> np.ndarray:
+def digits_p_classes(labels: ArrayLike, p: int, clients: int = 100, seed: int = 6) -> np.ndarray:
     """The classes [clients, p] of `digits_p`: drawn among those that have more than enough left for one more client.
 
     If fewer than p have, the client takes these, and then the class that has most left, which may repeat one.
@@ -49,7 +48,7 @@ def digits_p_classes(labels: Any, p: int, clients: int = 100, seed: int = 6) -> 
     return chosen
 
 
-def of_classes(labels: Any, classes: Any) -> Split:
+def of_classes(labels: ArrayLike, classes: ArrayLike) -> Split:
     """Client k has equally many examples of each of classes[k]: as many as the most wanted class can give to everyone.
 
     Like the authors of `digits_p`, all classes are cut to the length of the smallest, less one, and given out from
@@ -59,7 +58,7 @@ def of_classes(labels: Any, classes: Any) -> Split:
     each, known = _truncated("of_classes", labels), int(labels.max()) + 1
     wanted = np.asarray(classes)
     if wanted.ndim != 2 or wanted.size == 0 or not np.issubdtype(wanted.dtype, np.integer):
-        raise ValueError(f"of_classes: classes must be whole numbers of shape [clients, p], got shape {wanted.shape}.")
+        raise ValueError(f"of_classes: classes must be integers of shape [clients, p], got shape {wanted.shape}.")
     if wanted.min() < 0 or wanted.max() >= known:
         raise ValueError(f"of_classes: classes must be in 0 .. {known - 1}, as the labels are.")
     most = np.bincount(wanted.ravel()).max()
@@ -81,7 +80,7 @@ def _truncated(where: str, labels: np.ndarray) -> int:
     return int(counts.min()) - 1
 
 
-def fedprox_mnist(labels: Any, clients: int = 1000, seed: int = 0) -> Split:
+def fedprox_mnist(labels: ArrayLike, clients: int = 1000, seed: int = 0) -> Split:
     """FedProx's MNIST (arXiv:1812.06127): client u has the digits u and u + 1 (mod 10), and sizes vary greatly.
 
     Five examples of both; then the rest of every class is divided in proportion to lognormal(0, 2) shares, rounded
@@ -99,7 +98,7 @@ def fedprox_mnist(labels: Any, clients: int = 1000, seed: int = 0) -> Split:
     return deal(shuffled_by_class(labels, rng), counts, owner, classes, 5 + extra, clients)
 
 
-def fedprox_femnist(labels: Any, clients: int = 200, seed: int = 0) -> Split:
+def fedprox_femnist(labels: ArrayLike, clients: int = 200, seed: int = 0) -> Split:
     """FedProx's FEMNIST (arXiv:1812.06127): client u has the classes u, u + 1, u + 2 (mod 10), in equal parts.
 
     Sizes are lognormal(4, 1) + 5, with at least two examples of each class. Not exhaustive. The authors take the lower

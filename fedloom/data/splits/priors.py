@@ -4,9 +4,8 @@ Classes run out. Then all priors are renormalised over the classes that are left
 becomes the shares that they have in what is left at that moment, so that every split comes to an end.
 """
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedloom.data.split import Split
 from fedloom.data.splits.checks import checked_labels, checked_sizes, generator, positive, require, require_clients
@@ -25,7 +24,12 @@ def dirichlet_priors(clients: int, classes: int, alpha: float, seed: int) -> np.
 
 
 def dirichlet(
-    labels: Any, clients: int, alpha: float | None, seed: int, sizes: Any = None, priors: Any = None
+    labels: ArrayLike,
+    clients: int,
+    alpha: float | None,
+    seed: int,
+    sizes: ArrayLike | None = None,
+    priors: ArrayLike | None = None,
 ) -> Split:
     """FedDyn's split (arXiv:2111.04263): the label of each example is drawn from its client's Dir(alpha) prior.
 
@@ -53,7 +57,12 @@ def dirichlet(
 
 
 def latent_dirichlet(
-    labels: Any, clients: int, alpha: float | None, seed: int, size: int | None = None, priors: Any = None
+    labels: ArrayLike,
+    clients: int,
+    alpha: float | None,
+    seed: int,
+    size: int | None = None,
+    priors: ArrayLike | None = None,
 ) -> Split:
     """FedOpt's CIFAR-10 (Hsu et al., arXiv:1909.06335): like `dirichlet`, but one client after another is filled.
 
@@ -71,7 +80,7 @@ def latent_dirichlet(
 
 
 def pachinko(
-    coarse: Any, fine: Any, clients: int, seed: int, size: int = 100, alpha: float = 0.1, beta: float = 10.0
+    coarse: ArrayLike, fine: ArrayLike, clients: int, seed: int, size: int = 100, alpha: float = 0.1, beta: float = 10.0
 ) -> Split:
     """FedOpt's CIFAR-100 (arXiv:2003.00295, appendix F): labels from a two-level tree, `size` for each client in turn.
 
@@ -179,18 +188,20 @@ def _renormalised(priors: np.ndarray, left: np.ndarray) -> np.ndarray:
     return priors / priors.sum(axis=0)
 
 
-def _priors(where: str, labels: np.ndarray, clients: int, alpha: Any, priors: Any, seed: int) -> np.ndarray:
+def _priors(
+    where: str, labels: np.ndarray, clients: int, alpha: float | None, priors: ArrayLike | None, seed: int
+) -> np.ndarray:
     classes = int(labels.max()) + 1
     if (alpha is None) == (priors is None):
         raise ValueError(f"{where}: give either alpha or priors.")
-    if priors is None:
+    if alpha is not None:
         require(where, positive, alpha=alpha)
         return dirichlet_priors(clients, classes, alpha, seed)
     p = np.asarray(priors, dtype=float)
     if p.ndim != 2 or p.shape[0] != clients or p.shape[1] < classes:
         raise ValueError(f"{where}: priors must have shape [{clients}, {classes}], clients and classes, got {p.shape}.")
     if not np.all(np.isfinite(p)) or np.any(p < 0) or not np.all(p.any(axis=1)):
-        raise ValueError(f"{where}: priors must be finite and not negative, and no row may be all zero.")
+        raise ValueError(f"{where}: priors must be finite and non-negative, and no row may be all zero.")
     p = p / p.max(axis=1, keepdims=True)  # before the sum, which could overflow
     return p / p.sum(axis=1, keepdims=True)
 
@@ -198,5 +209,7 @@ def _priors(where: str, labels: np.ndarray, clients: int, alpha: Any, priors: An
 def _checked_size(where: str, size: int, clients: int, n: int) -> int:
     require(where, count, size=size)
     if clients * size > n:
-        raise ValueError(f"{where}: {clients} clients with size = {size} need {clients * size} examples of only {n}.")
+        raise ValueError(
+            f"{where}: {clients} clients with size = {size} need {clients * size} examples, but there are only {n}."
+        )
     return int(size)

@@ -1,4 +1,4 @@
-"""How many examples each client has: whole numbers, each at least 1, that add up to n."""
+"""How many examples each client has: positive integers that add up to n."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ def lognormal_sizes(n: int, clients: int, sigma: float, seed: int) -> np.ndarray
     """FedDyn's unbalanced sizes (arXiv:2111.04263): lognormal(log(n / clients), sigma), rescaled to add up to n.
 
     Departures: the authors round down and give what is left over to the first client; here it goes to those who lost
-    most by rounding, and nobody ends up without an example.
+    most by rounding, and no client ends up without an example.
     """
     require_clients("lognormal_sizes", n, clients)
     require("lognormal_sizes", interval(0, 1e12, "[]"), sigma=sigma)
