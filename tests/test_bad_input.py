@@ -88,14 +88,14 @@ RUNS = {
     ),
     "mu_k of another length": ({"algorithm": fl.FedProx(mu=np.ones(5))}, "mu has 5 entries for 7 clients"),
     "model as matrix": ({"w": jnp.ones((2, 2))}, r"w must be a flat vector of floats, got shape \(2, 2\)"),
-    "model of whole numbers": ({"w": jnp.arange(4)}, "w must be a flat vector of floats"),
+    "model of integers": ({"w": jnp.arange(4)}, "w must be a flat vector of floats"),
     "model of another length": ({"w": jnp.ones(3)}, "loss does not accept w of length 3"),
     "model with nan": ({"w": jnp.array([1.0, jnp.nan, 0.0, 0.0])}, "w must be finite"),
-    "negative rounds": ({"rounds": -1}, "rounds must be a whole number that is not negative, got -1"),
-    "fractional rounds": ({"rounds": 2.5}, "rounds must be a whole number"),
+    "negative rounds": ({"rounds": -1}, "rounds must be a non-negative integer, got -1"),
+    "fractional rounds": ({"rounds": 2.5}, "rounds must be a non-negative integer"),
     "weights": (
         {"federation": dataclasses.replace(FEDERATION, weights=np.ones(7))},
-        "weights must not be negative and must add up to 1, but their sum is 7",
+        "weights must be non-negative and sum to 1, but their sum is 7",
     ),
     "array for a number": (
         {"algorithm": fl.FedDyn(alpha=np.ones(7))},
@@ -106,12 +106,12 @@ RUNS = {
         "needs a solver that offers work",
     ),
     "trace without lists": ({"cohort": cohorts.scheduled([0, 1, 2])}, r"trace\[0\] must be a list of clients, got 0"),
-    "large seed": ({"seed": 2**32}, "seed must be a whole number .* smaller than 4294967296"),
+    "large seed": ({"seed": 2**32}, "seed must be a non-negative integer smaller than 4294967296"),
     "scaffold to a tolerance": (
         {"algorithm": fl.Scaffold(), "solver": fl.ToTolerance()},
         "Scaffold .*needs a solver that offers lr_sum",
     ),
-    "negative seed": ({"seed": -1}, "seed must be a whole number"),
+    "negative seed": ({"seed": -1}, "seed must be a non-negative integer"),
     "on_nonfinite": ({"on_nonfinite": "ignore"}, "on_nonfinite must be 'raise' or 'drop', got 'ignore'"),
 }
 
@@ -126,12 +126,12 @@ def test_runs_are_refused_when_called_not_when_iterated(engine, arguments, sente
 TYPES = {
     "algorithm by name": (
         {"algorithm": "fedavg"},
-        r"algorithm must be a value such as FedAvg\(\) or make\(\"fedavg\"\)",
+        r"algorithm must be an Algorithm, e\.g\. FedAvg\(\) or make\(\"fedavg\"\)",
     ),
-    "algorithm as class": ({"algorithm": fl.FedAvg}, "algorithm must be a value"),
-    "solver": ({"solver": optax.adam(0.1)}, "solver must be a value such as SGD"),
-    "cohort": ({"cohort": 10}, r"cohort must be a value such as uniform\(10\), got 10"),
-    "federation": ({"federation": [1, 2]}, "federation must be a value"),
+    "algorithm as class": ({"algorithm": fl.FedAvg}, "algorithm must be an Algorithm"),
+    "solver": ({"solver": optax.adam(0.1)}, r"solver must be a Solver, e\.g\. SGD"),
+    "cohort": ({"cohort": 10}, r"cohort must be a CohortRule, e\.g\. uniform\(10\), got 10"),
+    "federation": ({"federation": [1, 2]}, "federation must be a Federation"),
 }
 
 
@@ -142,7 +142,7 @@ def test_wrong_kinds(arguments, sentence):
 
 
 def test_chunk():
-    with pytest.raises(ValueError, match="chunk must be a whole number, 1 or more, got 0"):
+    with pytest.raises(ValueError, match="chunk must be a positive integer, got 0"):
         run(fl.simulate, chunk=0)
 
 

@@ -31,7 +31,7 @@ def test_a_comparison_has_every_method_with_every_seed():
 
 
 def test_the_default_comparison_is_that_of_the_issue():
-    """scikit-learn's digits over 100 clients, Dirichlet(0.3), 10% participation."""
+    """The digits over 100 clients, Dirichlet(0.3), 10% participation."""
     loaded = fl.load("digits", seed=4)
     assert loaded.federation.clients == 100
     y = np.asarray(loaded.data.train[1])
