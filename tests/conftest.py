@@ -52,29 +52,19 @@ def in_a_directory_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-# Directories that tools and tests may leave in the checkout.
-CACHES = {".git", ".venv", ".venv-peers", ".hypothesis", ".jax_cache", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
-CACHES |= {"__pycache__"}
-BEFORE = pytest.StashKey[set[pathlib.Path]]()
-
-
-def checkout() -> set[pathlib.Path]:
-    """Every file and directory of the checkout, but for the caches."""
-    found = set()
-    for directory, directories, files in os.walk(ROOT):
-        directories[:] = sorted(set(directories) - CACHES)
-        found |= {pathlib.Path(directory, name).relative_to(ROOT) for name in directories + files}
-    return found
+# What tools and tests may leave in the checkout.
+CACHES = {".hypothesis", ".jax_cache", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__"}
+BEFORE = pytest.StashKey[set[str]]()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    session.config.stash[BEFORE] = checkout()
+    session.config.stash[BEFORE] = set(os.listdir(ROOT))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail if the tests have left anything in the checkout."""
-    is_worker = hasattr(session.config, "workerinput")  # xdist's: it starts and ends with the others
-    if not is_worker and (debris := checkout() - session.config.stash[BEFORE]):
-        names = ", ".join(sorted(map(str, debris)))
+    is_worker = hasattr(session.config, "workerinput")  # of xdist
+    if not is_worker and (debris := set(os.listdir(ROOT)) - session.config.stash[BEFORE] - CACHES):
+        names = ", ".join(sorted(debris))
         session.config.get_terminal_writer().line(f"\nThe tests left files in the checkout: {names}", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
