@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fedloom as fl
+from fedloom.engines.plan import Plan
 from fedloom.models import from_equinox, from_linen, from_nnx
 
 with warnings.catch_warnings():  # what these libraries use of JAX while they are imported is not our concern
@@ -58,7 +59,7 @@ class Equinox(eqx.Module):
         a, b = jax.random.split(key)
         self.first, self.last = eqx.nn.Linear(4, 8, key=a), eqx.nn.Linear(8, 3, key=b)
         self.drop = eqx.nn.Dropout(0.5)
-        self.order = jnp.array([2, 0, 1])  # whole numbers are not parameters
+        self.order = jnp.array([2, 0, 1])  # integers are not parameters
 
     def __call__(self, x, key=None):
         return self.last(self.drop(jax.nn.relu(self.first(x)), key=key))[self.order]
@@ -145,7 +146,7 @@ def test_gradients_flow_to_every_layer(model):
 def test_a_federated_run(model):
     federation = fl.examples((X, Y), [4, 2], cross_entropy(model), model.unravel)
     w = model.flat()
-    *_, last = fl.simulate(fl.FedAvg(), federation, fl.SGD(lr=0.3, epochs=1, batch_size=2), w, 10)
+    *_, last = fl.simulate(fl.FedAvg(), federation, fl.SGD(lr=0.3, batch_size=2), w, 10, plan=Plan(1))
     assert federation.loss(last.w) < federation.loss(w)
 
 
@@ -173,7 +174,7 @@ def test_batch_statistics_are_refused():
         from_equinox(lambda key: eqx.nn.BatchNorm(4, "batch", mode="batch"))
 
 
-def test_whole_numbers_as_parameters_are_refused():
+def test_integer_parameters_are_refused():
     class Counter(nnx.Module):
         def __init__(self):
             self.count = nnx.Param(jnp.arange(3))
@@ -192,7 +193,7 @@ def test_a_missing_library_is_a_sentence(adapt, package, monkeypatch):
         adapt(lambda _: None)
 
 
-def test_the_libraries_are_imported_only_when_asked_for():
+def test_the_libraries_are_imported_only_when_needed():
     """fedloom works without them."""
     code = "import sys, fedloom.models; print(sorted({'flax', 'equinox'} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from fedloom import models
 from fedloom.models import MODELS, layers
 from tests.networks import IMAGE28, IMAGE32, batch_of, random_params, shapes
 
-# Name, trainable parameters as published, the shape of one input, of one output. Text inputs are whole numbers.
+# Name, trainable parameters as published, the shape of one input, of one output. Text inputs are integers.
 PUBLISHED = [
     ("synthetic-logistic", 610, (60,), (10,)),
     ("mnist-logistic", 7_850, IMAGE28, (10,)),

@@ -12,6 +12,7 @@ import pytest
 import fedloom as fl
 from fedloom import metrics
 from fedloom.data.catalogue import CATALOGUE
+from fedloom.engines.plan import Plan
 from fedloom.tasks import TASKS, fedopt
 
 FOREIGN = {"shakespeare_roles", "femnist", "sent140", "glove"}  # data that no download step fetches
@@ -113,6 +114,7 @@ def test_settings_by_variant():
 # Running.
 
 DATA = os.environ.get("FEDLOOM_DATA")
+ONE = Plan(1)  # client after client: the smallest program, and no other to find out which plan is best
 
 
 def available(task):
@@ -130,7 +132,7 @@ def test_fedavg_learns_on_embedded_data(task):
     loaded = task.load(seed=1)
     setting = loaded.setting("fedavg")
     solver = dataclasses.replace(setting.solver, epochs=1)  # fewer than the paper's, to be quick
-    *_, record = fl.simulate(setting.algorithm, loaded.federation, solver, loaded.w, 6, chunk=6)
+    *_, record = fl.simulate(setting.algorithm, loaded.federation, solver, loaded.w, 6, chunk=6, plan=ONE)
     before, after = loaded.evaluate(loaded.w), loaded.evaluate(record.w)
     assert after["train loss"] < before["train loss"]
     assert after["test accuracy"] > before["test accuracy"]
@@ -192,7 +194,7 @@ def real_targets():
 
 def test_ones_own_task_in_a_few_lines():
     loaded = own_task().load()
-    *_, record = fl.simulate(fl.FedAvg(), loaded.federation, fl.SGD(0.3), loaded.w, rounds=30, chunk=30)
+    *_, record = fl.simulate(fl.FedAvg(), loaded.federation, fl.SGD(0.3), loaded.w, rounds=30, chunk=30, plan=ONE)
     assert loaded.evaluate(record.w)["test accuracy"] > 0.85
 
 
@@ -224,7 +226,8 @@ def test_clients_own_models_are_measured_on_their_own_data(algorithm):
     """With exact data separation each client's own model fits its own examples at least as well as the global one."""
     loaded = own_task().load()
     cohort = fl.cohorts.everyone() if algorithm.needs_everyone else fl.cohorts.uniform(3)
-    *_, record = fl.simulate(algorithm, loaded.federation, fl.SGD(0.3, epochs=5), loaded.w, 4, cohort=cohort, chunk=1)
+    solver = fl.SGD(0.3, epochs=5)
+    *_, record = fl.simulate(algorithm, loaded.federation, solver, loaded.w, 4, cohort=cohort, plan=ONE)
     models = loaded.own_models(algorithm, record.clients)
     assert models.shape == (5, loaded.w.size)
     values = loaded.by_own_model(models)["accuracy"].values
