@@ -198,7 +198,7 @@ class scheduled(CohortRule):
         def draw(rng: Rng, t: int) -> Draw:
             if t >= len(draws):
                 raise ValueError(
-                    f"scheduled: the trace has {len(draws)} rounds, but round {t} (from 0) was asked for; "
+                    f"scheduled: the trace has {len(draws)} rounds, but the run asks for round {t + 1}; "
                     "run fewer rounds or give a longer trace."
                 )
             return draws[t]

@@ -69,7 +69,7 @@ RUNS = {
     ),
     "cannot drop": ({"algorithm": fl.FedPD(), "on_nonfinite": "drop"}, "FedPD needs every .* so none can be dropped"),
     "unknown client": ({"cohort": cohorts.scheduled([[0], [9]])}, r"trace\[1\] names client 9, but clients are 0 to 6"),
-    "short trace": ({"cohort": cohorts.scheduled([[0], [1]])}, "trace has 2 rounds, but round 2"),
+    "short trace": ({"cohort": cohorts.scheduled([[0], [1]])}, "trace has 2 rounds, but the run asks for round 3"),
     "scaffold with momentum": (
         {"algorithm": fl.Scaffold(), "solver": fl.SGD(0.1, momentum=0.9)},
         "Scaffold .*needs a solver that offers lr_sum.*option I",

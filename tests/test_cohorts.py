@@ -279,7 +279,7 @@ def test_scheduled_says_what_is_wrong_with_a_trace(trace, message):
 
 def test_scheduled_says_that_the_trace_is_over():
     draw = scheduled([[0], [1]]).over(weights(6))
-    with pytest.raises(ValueError, match=r"the trace has 2 rounds, but round 2 \(from 0\) was asked for"):
+    with pytest.raises(ValueError, match=r"the trace has 2 rounds, but the run asks for round 3"):
         draw(np.random.default_rng(0), 2)
 
 

@@ -33,7 +33,7 @@ class Server(NamedTuple):
 @frozen
 class FedDANE(Algorithm):
     mu: float = hyper(nonnegative, "weight of the proximal term", default=0.1)
-    correction: float = hyper(nonnegative, "weight of the gradient correction in round 0", default=1.0)
+    correction: float = hyper(nonnegative, "weight of the gradient correction in the first round", default=1.0)
     decay: float = hyper(interval(0, 1, "[]"), "factor of the correction from round to round", default=1.0)
     fresh: bool = static(flag, "draw a second cohort for the second exchange", default=False)
     pipelined: bool = static(flag, "one exchange a round, correcting with the last round's g", default=False)
