@@ -61,7 +61,7 @@ PARTS = {
     "experiments": Part(
         "Experiments",
         "The guides are [Experiments](../experiments.md) and [Sweeps](../sweeps.md).",
-        ("fedloom.experiments", "fedloom.experiments.sweep.ranking", "fedloom.experiments.presets.preset"),
+        ("fedloom.experiments", "fedloom.experiments.presets.preset"),
     ),
     "report": Part("Report", "The guide is [Reports](../reports.md).", ("fedloom.report",)),
     "sinks": Part("Sinks", "The guide is [Sinks](../sinks.md).", ("fedloom.sinks",)),
