@@ -75,7 +75,8 @@ def asynchronous(method, rule, seats, buffer, updates):
 
     Sums are over replies that are finite. If there are none, neither the server's state nor a memory changes.
     """
-    draw, usual = rule.over(TWIN.p), rule.usual_weight(TWIN.p)
+    draw = rule.over(TWIN.p)
+    usual = np.ones(5) if isinstance(getattr(rule, "of", rule), cohorts.by_weight) else TWIN.p
     server, memories = method.server, [method.memory] * len(TWIN.p)
     jobs, waiting, moments, late, now, version = [], [], [], [0] * updates, 0.0, 0
 

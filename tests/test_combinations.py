@@ -295,3 +295,10 @@ def test_the_points_of_a_grid_tell_what_solvers_reached_since_the_record_before(
     solvers = [fl.ToTolerance(1e-9, lr=lr, max_steps=2) for lr in (0.3, 0.2)]
     for record in simulate_grid([fl.FedDR(0.5)] * 2, FEDERATION, solvers, W, 4, chunk=2):
         assert [point.unsolved for point in record.points] == [10, 10]
+
+
+def test_a_kept_record_knows_the_clients_that_were_met_by_then():
+    """With one client in turn, client k is met in round k, from 0; a kept record does not learn of later ones."""
+    args = fl.FedDR(0.5), FEDERATION, fl.Exact(), W, 3
+    kept = [record.keep() for record in fl.simulate(*args, cohort=cohorts.cyclic(1))]
+    assert [list(record.clients) for record in kept] == [[0], [0, 1], [0, 1, 2]]
