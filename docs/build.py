@@ -31,9 +31,11 @@ LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)((?:#[^)\s]*)?)(?=\))")
 
 
 def places() -> dict[str, str]:
-    """Where the files of the repository are in the site."""
+    """Where the files of the repository are in the site; a file of the library is there if a page links to it."""
     own = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*.png")]
-    return {f"docs/{path.name}": path.name for path in own} | ELSEWHERE
+    linked = {target(f"docs/{p.name}", link) for p in own if p.suffix == ".md" for link in links(p.read_text())}
+    code = {path: f"source/{path.removesuffix('.py')}.md" for path in linked if path.startswith("fedloom/")}
+    return {f"docs/{path.name}": path.name for path in own} | code | ELSEWHERE
 
 
 def links(text: str) -> list[str]:

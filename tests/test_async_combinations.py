@@ -253,7 +253,7 @@ def test_the_asynchronous_server_event_by_event(name):
     seen = 0
     for record in records:
         moment = moments[record.round - 1]
-        out = [(t, job.client, "train") for t in range(seen, record.round) for job in moments[t].last
+        out = [(t + 1, job.client, "train") for t in range(seen, record.round) for job in moments[t].last
                if job not in moments[t].counted]  # fmt: skip
         assert sorted(record.dropped) == sorted(out)
         seen = record.round

@@ -117,8 +117,10 @@ def test_after_an_exchange_in_which_nobody_counts_the_round_changes_nothing(how)
         for k in met:
             np.testing.assert_allclose(record.clients[k].g, own[k], rtol=0, atol=1e-13)
             assert record.clients[k].trained == trained[k]
-        failed = [(t, k, name) for t, e, name in ((2, 0, "estimate"), (4, 1, "step")) for k in drawn(rule, seed, t, e)]
-        assert list(record.dropped) == [f for f in failed if seen <= f[0] < record.round]
+        failed = [
+            (t + 1, k, name) for t, e, name in ((2, 0, "estimate"), (4, 1, "step")) for k in drawn(rule, seed, t, e)
+        ]
+        assert list(record.dropped) == [f for f in failed if seen < f[0] <= record.round]
         c = record.counters
         assert (c.exchanges, c.messages, c.bytes_up) == (2 * record.round, 8 * record.round, 4 * VECTOR * record.round)
         seen = record.round

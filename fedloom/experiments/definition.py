@@ -99,7 +99,7 @@ class Experiment:
     )
     engine: str = static(
         choice("simulate", "events"),
-        "simulate (synchronous rounds, the default) or events (asynchronous, on a virtual clock)",
+        "simulate (synchronous rounds, the default) or events (asynchronous, on a simulated clock)",
         default="simulate",
     )
     buffer: int = static(_integer(1), "with events: replies per server update, which counts as a round", default=1)

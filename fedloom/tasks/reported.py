@@ -28,6 +28,7 @@ class Measure:
 
     @property
     def words(self) -> str:
+        """What is measured, in words."""
         if self.target is not None:
             return f"{self.counted} to {self.metric} {self.target:g}"
         times = "" if self.scale == 1 else f"{self.scale:g} x "
@@ -50,4 +51,5 @@ class Reported:
 
     @property
     def words(self) -> str:
+        """Where it stands and what is measured, in words."""
         return f"{self.where}, {self.variant}: {self.measure.words}"
