@@ -137,10 +137,9 @@ class _Case:
             raise AssertionError(f"{self.algorithm!r} with {self.solver!r} fails {check!r}: {sentence}")
 
     def last(self, solver: Solver, rounds: int, cohort: CohortRule | None = None, **more: Any) -> Record:
-        # One chunk size for runs of all lengths: they share their programs.
-        run = simulate(
-            self.algorithm, self.federation, solver, self.w, rounds, cohort=cohort, chunk=self.rounds, **more
-        )
+        # One chunk size for all long runs, and one for all short ones: they share their programs.
+        more = {"chunk": self.rounds} | more
+        run = simulate(self.algorithm, self.federation, solver, self.w, rounds, cohort=cohort, **more)
         try:
             return list(run)[-1]
         except NonFiniteUpdate as error:
@@ -248,8 +247,8 @@ class _Case:
         cohort, other = (
             (everyone(), everyone()) if self.algorithm.needs_everyone else (scheduled(trace), scheduled(moved))
         )
-        a = self.last(self.solver, 8, cohort)
-        b = list(simulate(self.algorithm, renumbered, self.solver, self.w, 8, cohort=other, chunk=self.rounds))[-1]
+        a = self.last(self.solver, 8, cohort, chunk=1)
+        b = list(simulate(self.algorithm, renumbered, self.solver, self.w, 8, cohort=other))[-1]
         off = float(jnp.max(jnp.abs(a.w - b.w)))
         self.require(off < 1e-10, "renumbering", f"the model changes by {off:.1e} when clients are renumbered.")
         return f"changes {off:.1e}"

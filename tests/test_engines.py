@@ -85,7 +85,17 @@ MINIBATCH = {
 }
 
 
-@pytest.mark.parametrize(("algorithm", "solver"), MINIBATCH.values(), ids=MINIBATCH.keys())
+# The others are compared with the reference in test_lanes.py too, under plans that are given.
+IN_SHORT = {"fedavg, all options", "fedpd", "feddr"}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "solver"),
+    [
+        pytest.param(*case, id=name, marks=() if name in IN_SHORT else pytest.mark.exhaustive)
+        for name, case in MINIBATCH.items()
+    ],
+)
 def test_engines_agree_on_minibatches_of_ragged_clients(algorithm, solver):
     federation = least_squares()
     rule = cohorts.everyone() if algorithm.needs_everyone else cohorts.uniform(3)

@@ -16,7 +16,7 @@ import sys
 
 from fedloom.experiments import resume
 
-DIRECTORY = pathlib.Path(sys.argv[1])
+DIRECTORY = pathlib.Path(sys.argv[-1])
 open_file, fsync, replace = open, os.fsync, os.replace
 last = ""  # the moment to die at
 passed: collections.Counter[str] = collections.Counter()
@@ -78,16 +78,17 @@ def counted_replace(old, new):
     replace(old, new)
 
 
-for last in map(str.strip, sys.stdin):
-    child = os.fork()
-    if child == 0:
-        builtins.open = io.open = counted_open
-        os.fsync, os.replace = counted_fsync, counted_replace
-        resume(DIRECTORY, watch=[lambda row: about_to("continue after a row")], checkpoint_seconds=0)
-        print(*passed, sep=", ", flush=True)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        print("killed", flush=True)
-    elif status != 0:
-        sys.exit(f"The child that was to be killed at {last!r} failed.")
+if __name__ == "__main__":  # pytest imports it too, to look for doctests
+    for last in map(str.strip, sys.stdin):
+        child = os.fork()
+        if child == 0:
+            builtins.open = io.open = counted_open
+            os.fsync, os.replace = counted_fsync, counted_replace
+            resume(DIRECTORY, watch=[lambda row: about_to("continue after a row")], checkpoint_seconds=0)
+            print(*passed, sep=", ", flush=True)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            print("killed", flush=True)
+        elif status != 0:
+            sys.exit(f"The child that was to be killed at {last!r} failed.")
