@@ -179,7 +179,7 @@ def _signature(value: Any) -> tuple[list[str], str]:
 def _plain(text: str) -> str:
     """Names without the modules that define them."""
     text = re.sub(r"<function (?:\w+\.)*(\w+) at 0x\w+>", r"\1", text)
-    text = re.sub(r"<function \S+ at 0x\w+>", "...", text)
+    text = re.sub(r"<function \S+ at 0x\w+>|<dataclasses._MISSING_TYPE object at 0x\w+>", "...", text)
     text = re.sub(r"<class '([\w.]+)'>", r"\1", text)
     return re.sub(
         r"\b(?:fedloom|jax|jaxlib|numpy|typing|collections|pathlib|os|optax|matplotlib)\.(?:\w+\.)*", "", text

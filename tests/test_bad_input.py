@@ -163,7 +163,7 @@ def test_a_record_is_resumed_by_its_own_run_only():
         ({"algorithm": fl.Scaffold()}, "the record is of FedAvg"),
         ({"seed": 2}, "the record's run has seed 1, this one 2"),
         ({"w": record.w}, "w must be the initial model of the record's run"),
-        ({"rounds": 2}, "the record has 3 rounds already"),
+        ({"rounds": 2}, "the record already has 3 rounds"),
     ):
         for engine in (fl.simulate, fl.reference):
             with pytest.raises(ValueError, match=sentence):

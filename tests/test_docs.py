@@ -46,7 +46,8 @@ def in_nav() -> Iterator[str]:
 
 def test_every_page_is_in_the_navigation_once():
     made = {"gallery.md", "report.md", "api/index.md", *(f"api/{part}.md" for part in PARTS)}
-    assert sorted(in_nav()) == sorted(PAGES | made)
+    sources = {page for page in PAGES if page.startswith("source/")}  # reached from the pages that link to them
+    assert sorted(in_nav()) == sorted((PAGES - sources) | made)
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -45,6 +45,7 @@ def checked(
     p = np.asarray(federation.weights, dtype=float)
     if not (np.all(p >= 0) and abs(p.sum() - 1) < 1e-3):
         raise ValueError(f"federation: weights must be non-negative and sum to 1, but their sum is {p.sum():g}.")
+    draw = cohort.over(p)
     who, room = type(algorithm).__name__, cohort.room(len(p))
     if algorithm.needs_everyone and not isinstance(cohort, everyone):
         raise ValueError(
@@ -70,7 +71,6 @@ def checked(
     for value in (algorithm, solver):
         for name, shape in misplaced_arrays(value).items():
             raise ValueError(f"{type(value).__name__}: {name} must be one number, got an array of shape {shape}.")
-    draw = cohort.over(p)
     if buffer is not None:
         _check_asynchronous(algorithm, cohort, system, buffer, room)
     elif isinstance(system, Delays):
