@@ -41,7 +41,7 @@ def test_no_algorithm_mentions_data_batches_or_weights(path):
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_module_can_be_read_in_one_sitting(path):
-    assert len(path.read_text().splitlines()) <= 330
+    assert len(path.read_text().splitlines()) <= 320
 
 
 ALLOWED = {  # what each part may import, besides itself
