@@ -71,8 +71,8 @@ def test_every_reported_measure_can_be_read_off_a_run_and_said():
     assert reports
     for task, r in reports:
         metrics = {"train loss": False} | {f"test {m.name}": m.larger_is_better for m in task.metrics}
-        end = 0.25 if r.measure.target is None else r.choose_plan.target
-        run = result("a", [0.0 if metrics[r.measure.metric] else 9.0, end], r.choose_plan.metric)
+        end = 0.25 if r.measure.target is None else r.measure.target
+        run = result("a", [0.0 if metrics[r.measure.metric] else 9.0, end], r.measure.metric)
         run.about["metrics"] = metrics
         assert math.isfinite(value_of(r.measure, run))
         assert r.words == f"{r.where}, {r.variant}: {r.measure.words}"

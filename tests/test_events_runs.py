@@ -137,7 +137,7 @@ def test_a_trace_that_has_changed_is_noticed(tmp_path):
         system = System(compute=recorded(str(file)))
         half = last(engine, *args, 5, system=system)
         file.write_text(file.read_text().replace("6,7", "6,9").replace("0,1\n", "0,1.5\n"))
-        with pytest.raises(ValueError, match="has a trace changed since"):
+        with pytest.raises(ValueError, match="Has a trace changed since"):
             list(engine(*args, 10, system=system, resume=half))
 
 

@@ -173,7 +173,7 @@ def test_defaults_come_from_the_task():
 def test_every_part_of_the_task_can_be_replaced():
     split = {"name": "dirichlet", "clients": 30, "alpha": 0.1}
     e = experiment("digits", "fedavg", split=split, model="feddyn-emnist", weights="uniform", seed=4)
-    with pytest.raises(ValueError, match=r"takes \[batch, ...\] with \(784,\) numbers an example"):
+    with pytest.raises(ValueError, match=r"takes a batch with \(784,\) numbers per example"):
         e.check()  # a model for images of 784 pixels
     loaded = changed(e, {"model": "none"}).check().loaded
     own = fl.load("digits", seed=4)

@@ -273,13 +273,13 @@ def test_a_stopped_sweep_ends_with_the_bits_of_one_that_was_not(tmp_path, monkey
     with pytest.raises(KeyboardInterrupt):
         sweep(base, over, directory=tmp_path / "stopped", progress=Stop())
     assert sum(r.finished for r in read_study(tmp_path / "stopped").results) == 1
-    beside = []
+    beside, records = [], grid.records
 
-    def simulate_grid(algorithms, *arguments, **keywords):
+    def counted(run, algorithms, *arguments):
         beside.append(len(algorithms))
-        return grid.simulate_grid(algorithms, *arguments, **keywords)
+        return records(run, algorithms, *arguments)
 
-    monkeypatch.setattr("fedloom.experiments.side_by_side.simulate_grid", simulate_grid)
+    monkeypatch.setattr(grid, "records", counted)
     study = resume_sweep(tmp_path / "stopped")
     assert [r.rows for r in study.results] == [r.rows for r in whole.results]
     assert beside == [
