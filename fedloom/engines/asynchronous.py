@@ -63,19 +63,9 @@ def events(
     Yields:
         Records, whose `clock` has the simulated seconds, the staleness of replies, idle time and lost work.
     """
+    system = System() if system is None else system
     run = checked(
-        algorithm,
-        federation,
-        solver,
-        w,
-        rounds,
-        cohort=cohort,
-        seed=seed,
-        on_nonfinite=on_nonfinite,
-        resume=resume,
-        system=System() if system is None else system,
-        buffer=buffer,
-        plan=plan,
+        algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume, system, buffer=buffer, plan=plan
     )
     return records(run, chunk)
 

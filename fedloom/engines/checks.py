@@ -24,12 +24,12 @@ def checked(
     solver: Solver,
     w: Any,
     rounds: int,
-    *,
     cohort: CohortRule | None = None,
     seed: int = 0,
     on_nonfinite: str = "raise",
     resume: Record | None = None,
     system: System | Delays | None = None,
+    *,
     buffer: int | None = None,
     plan: Plan | None = None,
 ) -> Run:

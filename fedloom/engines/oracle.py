@@ -39,18 +39,7 @@ def reference(
     system: System | None = None,
 ) -> Iterator[Record]:
     """Run `rounds` rounds from the model w, and yield a record after each. The arguments are those of `simulate`."""
-    run = checked(
-        algorithm,
-        federation,
-        solver,
-        w,
-        rounds,
-        cohort=cohort,
-        seed=seed,
-        on_nonfinite=on_nonfinite,
-        resume=resume,
-        system=system,
-    )
+    run = checked(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume, system)
     # Only a simulated system needs the sizes beforehand; tracing for them would hide concrete values from a debugger.
     sizes = [] if system is None else message_sizes(run)
     return _records(run, timed(run, sizes), sizes)

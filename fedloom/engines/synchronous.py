@@ -65,19 +65,7 @@ def simulate(
         Records. The checks are made when `simulate` is called, where a long run also measures its plan if it has none;
         the work is done as records are taken.
     """
-    run = checked(
-        algorithm,
-        federation,
-        solver,
-        w,
-        rounds,
-        cohort=cohort,
-        seed=seed,
-        on_nonfinite=on_nonfinite,
-        resume=resume,
-        system=system,
-        plan=plan,
-    )
+    run = checked(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume, system, plan=plan)
     return records(run, chunk)
 
 
