@@ -343,7 +343,7 @@ def test_methods_that_need_everyone_refuse_systems_that_lose_some():
 def test_delays_belong_to_asynchronous_runs():
     from fedloom.systems import Delays
 
-    with pytest.raises(ValueError, match="use fl.events"):
+    with pytest.raises(ValueError, match=r"use fl\.events"):
         fl.simulate(fl.FedDR(), FEDERATION, GD, W, 2, system=Delays(1))
 
 
