@@ -1,4 +1,4 @@
-"""The systems that clients live in, on a virtual clock: devices, links, who is online, and what goes wrong.
+"""The systems that clients live in, on a simulated clock: devices, links, who is online, and what goes wrong.
 
 A `System` is a value; `over(...)` binds it to a population and answers one question: what becomes of a job that client
 k starts at this moment? All randomness is a function of the seed, the client and the number of its job.

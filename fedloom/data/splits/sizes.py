@@ -31,7 +31,7 @@ def power_law_sizes(n: int, clients: int, exponent: float, seed: int) -> np.ndar
 
 
 def _rounded(n: int, logs: np.ndarray) -> np.ndarray:
-    """Whole numbers >= 1, adding up to n, in proportion to exp(logs) as nearly as that allows."""
+    """Integers >= 1, adding up to n, in proportion to exp(logs) as nearly as that allows."""
     shares = np.exp(logs - logs.max())
     above = np.maximum(n * shares / shares.sum() - 1, 0)  # what each has beyond the one example that all have
     extra = n - len(logs)
