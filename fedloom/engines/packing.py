@@ -1,8 +1,8 @@
 """Who runs where and when: the clients of a cohort packed into lanes.
 
 A lane runs one client after another, and lanes run side by side: `lanes` of them in one vectorised program on each of
-`devices` devices. All lanes step together. When a client ends, its lane continues with the next one at once, so lanes are
-filled longest client first, each into the lane that is free first, and little time is lost at the end.
+`devices` devices. All lanes step together. When a client ends, its lane continues with the next one at once, so lanes
+are filled longest client first, each into the lane that is free first, and little time is lost at the end.
 """
 
 import heapq
