@@ -1,4 +1,4 @@
-"""Runs on a simulated clock in combination: faults, links, deadlines, exchanges, resuming; numbers worked out by hand."""
+"""Runs on a simulated clock in combination: faults, links, deadlines, exchanges, resuming; numbers found by hand."""
 
 import numpy as np
 import pytest
