@@ -1,4 +1,4 @@
-"""Every plan gives the reference's result: lanes, devices, ragged and dropped clients, methods with solves that split and that do not.
+"""Every plan gives the reference's result: lanes, devices, ragged and dropped clients, solves that split or do not.
 
 Tolerances: 1e-12 in float64; in float32 1e-5 of the largest number after a few rounds, since sums have another order.
 """
