@@ -1,6 +1,6 @@
 """The effects of n and K, and table 2, of Yang et al., "Achieving Linear Speedup ...", ICLR 2021, arXiv:2101.11203.
 
-The paper's figures are of MNIST over 100 workers with p of the 10 digits each. Here the same split of scikit-learn's
+The paper's figures are of MNIST over 100 workers with p of the 10 digits each. Here the same split of the UCI
 digits is run, which needs no download: 1,400 or fewer examples, 10 to 14 for each worker.
 """
 
@@ -21,7 +21,7 @@ P = (1, 2, 5, 10)
 N = (10, 50, 100)
 K = (1, 5, 10)
 NOTES = (
-    "The paper uses MNIST and two hidden layers of 200; here the data are scikit-learn's 8x8 digits, and the model has "
+    "The paper uses MNIST and two hidden layers of 200; here the data are UCI's 8x8 digits, and the model has "
     "one hidden layer of 32. Batches have 10 examples, since a worker has only 10 to 14."
 )
 

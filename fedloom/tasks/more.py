@@ -97,7 +97,7 @@ TASKS = (
         mlp(64, 32, 10),
         settings=_tuned(),
         target=("test accuracy", 0.9),
-        about="scikit-learn's 8x8 digits over 100 clients, Dirichlet(0.3) labels: a hidden layer of 32. No download.",
+        about="8x8 images of digits (UCI) over 100 clients, Dirichlet(0.3) labels: a hidden layer of 32. No download.",
     ),
     Task(
         "mnist-writers",
