@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -370,3 +371,12 @@ def test_the_picture_of_a_split(capsys, tmp_path):
     assert code == 0
     assert (tmp_path / "split.png").read_bytes().startswith(b"\x89PNG")
     assert len(out.splitlines()) > 15
+
+
+def test_a_reader_that_stops_reading_is_no_error():
+    """As `fedloom list tasks | head -1` does: standard output is closed before all of it is written."""
+    command = [sys.executable, "-m", "fedloom.cli", "list", "tasks"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0

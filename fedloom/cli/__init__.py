@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.dotted = dotted
         return given.do(given)
     except BrokenPipeError:  # the reader, such as `head`, has stopped reading
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails when it flushes at its end
         return 0
     except (ValueError, ImportError, FileNotFoundError) as error:
         print(f"fedloom: {error}", file=sys.stderr)
