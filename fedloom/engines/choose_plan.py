@@ -103,10 +103,10 @@ def side_by_side(run: Run, devices: int = 1) -> Plan:
     others would only wait for that one.
     """
     lanes = min(-(-run.cohort_room // devices), MOST)
-    packer = Packer(run, Plan(1))
-    if packer.uniform:
+    local = LocalSteps(run)
+    if local.uniform:
         return Plan(lanes, devices)
-    steps = packer.steps.of_all()
+    steps = local.of_all()
     return Plan(int(min(max(np.mean(steps) * run.cohort_room / max(np.max(steps), 1) / devices, 1), lanes)), devices)
 
 

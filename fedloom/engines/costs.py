@@ -72,6 +72,8 @@ class LocalSteps:
     def __init__(self, run: Run):
         self.solver = run.solver
         self.sizes, self.capacity = np.asarray(_sizes(run.federation)), run.federation.objective(0).capacity
+        whole = self.of_all()
+        self.uniform = not run.partial_work and bool(np.all(whole == whole[0]))  # all clients take equally many
 
     def __call__(self, ids: np.ndarray, work: np.ndarray) -> np.ndarray:
         """Of these clients, if they do these fractions of their usual work."""

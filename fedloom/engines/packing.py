@@ -112,15 +112,13 @@ class Packer:
     def __init__(self, run: Run, plan: Plan):
         self.plan, self.steps = plan, LocalSteps(run)
         self._packed: dict[tuple[int, int], Packing] = {}
-        whole = self.steps.of_all()
-        self.uniform = not run.partial_work and bool(np.all(whole == whole[0]))  # all clients take equally many steps
         # Whether lanes change clients all at once must not depend on the cohort: it is compiled in.
-        self.together = [self.uniform or not splits(run, e) for e in range(len(run.algorithm.exchanges))]
+        self.together = [self.steps.uniform or not splits(run, e) for e in range(len(run.algorithm.exchanges))]
 
     def __call__(self, draw: Draw, room: int, exchange: int = 0) -> Packing:
         if not self.together[exchange]:
             return pack(self.steps(draw.ids, draw.work), self.plan.lanes, self.plan.devices, room, together=False)
-        if self.uniform and np.any(draw.work != 1):
+        if self.steps.uniform and np.any(draw.work != 1):
             raise ValueError("The cohort rule gives partial work, so its partial_work must be True.")
         of = len(draw.ids), room
         if of not in self._packed:  # cohorts of one size have one packing

@@ -22,9 +22,9 @@ from fedloom.engines.costs import message_sizes
 from fedloom.engines.memory_store import Memories, first_store, on_one_device
 from fedloom.engines.packing import Packer
 from fedloom.engines.plan import Plan
-from fedloom.engines.records import Record
+from fedloom.engines.records import Record, Sizes
 from fedloom.engines.run import Run
-from fedloom.engines.sync_clock import timed
+from fedloom.engines.sync_clock import NoClock, SyncClock, timed
 from fedloom.engines.sync_program import on_devices, run_rounds
 from fedloom.systems import System
 
@@ -79,7 +79,7 @@ def records(run: Run, chunk: int = 1) -> Iterator[Record]:
     return _records(run, sizes, clock, chunk, Packer(run, run.plan))
 
 
-def _records(run: Run, sizes: Any, clock: Any, chunk: int, packer: Packer) -> Iterator[Record]:
+def _records(run: Run, sizes: Sizes, clock: SyncClock | NoClock, chunk: int, packer: Packer) -> Iterator[Record]:
     devices = packer.plan.devices
     federation = on_devices(jax.tree.map(jnp.asarray, run.federation), devices)
     store = first_store(run, devices)
