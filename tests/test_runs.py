@@ -200,7 +200,7 @@ def test_a_checkpoint_of_another_version(tmp_path, monkeypatch):
     directory, checkpoint_format = stopped(tmp_path / "a"), checkpoint.FORMAT
     with monkeypatch.context() as patch:
         patch.setattr("fedloom.experiments.about.__version__", "99.0")
-        refused(directory, r"was written with fedloom 0.1.0 \(here 99.0\)")
+        refused(directory, rf"was written with fedloom {fl.__version__} \(here 99.0\)")
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "FORMAT", 99)
         refused(directory, rf"has format {checkpoint_format}, but this version of FedLoom reads format 99")
