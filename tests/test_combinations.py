@@ -281,6 +281,29 @@ def test_a_record_tells_what_solvers_reached_since_the_one_before(engine, monkey
         assert record.unsolved == 10
 
 
+@fl.frozen
+class Absent(fl.FedDR):
+    """Client 3 returns NaN, always."""
+
+    def local(self, message, memory, client):
+        reply, memory = super().local(message, memory, client)
+        poisoned = jnp.all(client.objective.center == FEDERATION.centers[3])
+        return jax.tree.map(lambda x: jnp.where(poisoned, jnp.nan, x), reply), memory
+
+
+@pytest.mark.parametrize("engine", [fl.simulate, fl.events])
+def test_a_record_names_everybody_who_was_dropped_since_the_one_before(engine, monkeypatch):
+    """In all calls of a chunk, which has two of them as memories are on disk, and not again in the next chunk."""
+    args = Absent(0.5), FEDERATION, fl.GD(0.3, steps=2), W, 4
+    more = {"on_nonfinite": "drop"} | ({"buffer": 5} if engine is fl.events else {})
+    memories = sys.modules[type(next(engine(*args, **more)).clients).__module__]
+    monkeypatch.setattr(memories, "ON_DEVICE", 0)
+    monkeypatch.setattr(memories, "LENT", 1)
+    for record in engine(*args, chunk=2, **more):
+        assert record.dropped == tuple((t, 3, "train") for t in (record.round - 1, record.round))
+        assert 3 not in record.clients
+
+
 def test_the_books_of_a_point_end_where_it_diverges():
     """With steps of 1e30 a model exceeds 1e308 in round 6; the five rounds of two clients before it are counted."""
     solvers = [fl.GD(0.1, steps=2), fl.GD(1e30, steps=2)]
