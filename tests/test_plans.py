@@ -217,3 +217,15 @@ def test_it_is_measured_indeed(cache):
     assert plan.devices in (1, 2)
     assert len(os.listdir(cache)) == 1
     last(fl.simulate, fl.FedAvg(), RAGGED, fl.SGD(0.1, batch_size=4), W, 2, cohort=trace, plan=plan)
+
+
+@pytest.mark.parametrize("engine", [fl.simulate, fl.events])
+def test_a_resumed_run_keeps_the_plan_of_its_record(engine):
+    """The same bits need the same plan, also where another one would be chosen now."""
+    args, more = (fl.FedAvg(), RAGGED, fl.SGD(0.1, batch_size=2), W), {"cohort": cohorts.uniform(3)}
+    half = list(engine(*args, 2, plan=Plan(3), **more))[-1]
+    assert next(engine(*args, 1, **more)).origin.plan != Plan(3)
+    rest = list(engine(*args, 4, resume=half, **more))[-1]
+    assert rest.origin.plan == Plan(3)
+    other = list(engine(*args, 4, resume=half, plan=Plan(1), **more))[-1]  # unless one is given
+    assert other.origin.plan == Plan(1)
