@@ -10,9 +10,9 @@ demo: .venv/installed
 test: .venv/dev lint types
 	$(BIN)/pytest
 
-# What takes too long for every change: the remainder, not the tests of `make test` again.
+# What takes too long for every change: the remainder, not the tests of `make test` again. Compiled as users compile.
 test-all: .venv/dev
-	$(BIN)/pytest -m exhaustive
+	XLA_FLAGS= $(BIN)/pytest -m exhaustive
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .
@@ -44,7 +44,7 @@ bench-peers: .venv/installed
 
 .venv/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "FedLoom needs Python 3.11 or newer; say for example: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+		|| { echo "FedLoom needs Python 3.11 or newer; try, for example: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	@touch $@

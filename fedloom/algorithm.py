@@ -40,7 +40,7 @@ class Client(Protocol):
 
     @property
     def t(self) -> Scalar:
-        """The round, from 0."""
+        """The number of rounds before this one: 0 in the first round."""
 
     def loss(self, w: Vector) -> Scalar:
         """F_k(w) over all local data."""

@@ -1,7 +1,7 @@
 """Clients: private data behind `loss`, `grad` and `solve`.
 
 An `Objective` is one client's F_k. A `Federation` is all of them with their population weights p_k. A `LocalClient` is
-what an engine hands to `local`: it answers from one objective with one solver, and keeps the books.
+what an engine hands to `local`: it answers from one objective with one solver, and keeps count.
 """
 
 from abc import ABC, abstractmethod
@@ -140,7 +140,7 @@ def portion(work: Any, whole: int) -> Any:
 
 
 class Meter(NamedTuple):
-    """A client's books for one exchange."""
+    """What a client has spent in one exchange so far."""
 
     calls: Scalar  # solves so far: each gets its own randomness
     gradients: Scalar  # example gradients evaluated

@@ -35,10 +35,6 @@ MOST_MAPS = 25_000  # Linux allows a process 65,530 pieces of memory; each compi
 tests = itertools.count(1)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "exhaustive: proves little that other tests do not; run by `make test-all`")
-
-
 def pytest_runtest_teardown() -> None:
     """Forget programs before there are too many: beyond the limit XLA crashes wherever it asks for memory next."""
     if next(tests) % 20 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:

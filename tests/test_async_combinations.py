@@ -93,8 +93,8 @@ def asynchronous(method, rule, seats, buffer, updates):
         jobs.append(Job(now + SECONDS[k], k, version, weight, reply, memory))
 
     while version < updates:
-        in_vain = 0
-        while len(jobs) < seats and idle() and in_vain < 3:
+        fruitless = 0
+        while len(jobs) < seats and idle() and fruitless < 3:
             before = len(jobs)
             while named and len(jobs) < seats:
                 k, weight, work = named.pop(0)
@@ -102,7 +102,7 @@ def asynchronous(method, rule, seats, buffer, updates):
                     start(k, weight, work)
             if len(jobs) < seats:
                 wave, named = wave + 1, cohort(wave + 1)
-            in_vain = 0 if len(jobs) > before else in_vain + 1
+            fruitless = 0 if len(jobs) > before else in_vain + 1
         if len(jobs) < seats and idle():
             assert len(idle()) <= seats - len(jobs)  # there are seats for all, so that their order does not matter
             for k in idle():

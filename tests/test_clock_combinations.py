@@ -40,7 +40,7 @@ def test_two_exchanges_under_faults(kind, engine):
     rounds = 12
     system = System(compute=constant(2.0), faults=faults)
     w, g, empty = W, 0 * W, [0, 0]
-    messages = down = up = jobs = replies = 0
+    messages = down = up = jobs = replies = gradients = 0
     more = {"chunk": 1} if engine is fl.simulate else {}
     for record in engine(fl.FedDANE(mu=0.5), FEDERATION, fl.Exact(), W, rounds, system=system, seed=6, **more):
         first, second = (ids.tolist() for ids in record.cohort)
@@ -62,7 +62,8 @@ def test_two_exchanges_under_faults(kind, engine):
         messages, up = messages + sum(asked) + sum(both), up + sum(both) * VECTOR
         down += (asked[0] + 2 * asked[1]) * VECTOR
         jobs, replies = jobs + sum(asked), replies + sum(counted)
-        assert record.counters == fl.Counters(record.round, 2 * record.round, messages, down, up, record.counters[-1])
+        gradients += len(first) + 2 * len(second)  # one is sent; another is needed for the solve, which takes one
+        assert record.counters == fl.Counters(record.round, 2 * record.round, messages, down, up, gradients)
         assert (record.clock.jobs, record.clock.replies) == (jobs, replies)
     if kind == "duplicates":
         assert record.clock.duplicates == replies == jobs
@@ -176,7 +177,7 @@ def test_a_crashed_client_stays_away_until_it_has_restarted():
 
 
 @all_engines
-def test_a_resumed_run_has_the_books_of_a_whole_one(engine):
+def test_a_resumed_run_has_the_totals_of_a_whole_one(engine):
     """Counters and clock, with lost messages before and after the record, and step sizes that go on falling."""
     system = System(compute=constant(8.0), speeds=SPEEDS, network=LINKS, faults=random(lost=0.3, duplicate=0.5))
     args = fl.Scaffold(), FEDERATION, fl.GD(fl.schedules.exponential(0.2, 0.8), steps=2), W
@@ -265,3 +266,12 @@ def test_a_reply_without_weight_is_not_in_the_total_of_an_asynchronous_server():
     args = fl.FedDR(0.5), FEDERATION, fl.Exact(), W, 3
     a, b = last(fl.simulate, *args, cohort=OnOff()), last(fl.events, *args, cohort=OnOff(), buffer=5)
     np.testing.assert_allclose(a.w, b.w, rtol=0, atol=1e-13)
+
+
+def test_a_crashed_client_stays_away_in_asynchronous_runs_too():
+    """One client: its replies take a second each, each of its crashes ten more, plus the part of a job before it."""
+    system = fl.System(faults=random(crash=0.5, restart=10.0))
+    alone = fl.quadratics(clients=1, dimension=3, seed=11)
+    clock = last(fl.events, fl.FedAvg(), alone, fl.GD(0.1), W, 12, system=system).clock
+    assert clock.crashed > 3
+    assert 12 + 10 * clock.crashed <= clock.seconds <= 12 + 11 * clock.crashed

@@ -116,7 +116,7 @@ def test_mistakes_are_answered_with_a_sentence(changes, words):
         ({"algorithm": "feddane", "engine": "events"}, "2 exchanges"),
         ({"engine": "events", "buffer": 50}, "buffer must be an integer from 1 to"),
         ({"system": Delays(2)}, "engine = 'events' in an experiment"),
-        ({"system": Delays(2), "engine": "events", "cohort": "uniform"}, "says who takes part in each round"),
+        ({"system": Delays(2), "engine": "events", "cohort": "uniform"}, "Delays draw the clients themselves"),
         ({"system": System(speeds=(1.0, 2.0))}, "speeds has 2 entries"),
         ({"engine": "events", "system": System(deadline=1.0)}, "waits for nobody"),
     ],

@@ -304,7 +304,7 @@ def test_a_record_names_everybody_who_was_dropped_since_the_one_before(engine, m
         assert 3 not in record.clients
 
 
-def test_the_books_of_a_point_end_where_it_diverges():
+def test_the_totals_of_a_point_end_where_it_diverges():
     """With steps of 1e30 a model exceeds 1e308 in round 6; the five rounds of two clients before it are counted."""
     solvers = [fl.GD(0.1, steps=2), fl.GD(1e30, steps=2)]
     found = list(simulate_grid([fl.FedAvg()] * 2, FEDERATION, solvers, W, 8, cohort=cohorts.uniform(2), chunk=4))[-1]

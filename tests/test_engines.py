@@ -270,7 +270,7 @@ def test_a_large_table_grows_with_the_clients_met(monkeypatch):
     federation = fl.quadratics(clients=50, dimension=4, seed=1)
     args = (fl.FedDR(2.0), federation, fl.Exact(), W, 8)
     whole = last(fl.simulate, *args, cohort=cohorts.uniform(3))
-    monkeypatch.setattr(memory_store, "AT_ONCE", 5 * 2 * 4 * 8)  # room for five clients
+    monkeypatch.setattr(memory_store, "SMALL_TABLE", 5 * 2 * 4 * 8)  # room for five clients
     grown = last(fl.simulate, *args, cohort=cohorts.uniform(3))
     assert len(grown.clients) <= grown.clients.store.capacity < 50
     assert bits(grown.server) == bits(whole.server)
@@ -281,7 +281,7 @@ def test_a_million_clients(monkeypatch):
     """Stateful, partial: the memory of a run follows the clients met, not the population."""
     from fedloom.engines import memory_store
 
-    monkeypatch.setattr(memory_store, "AT_ONCE", 2**14)
+    monkeypatch.setattr(memory_store, "SMALL_TABLE", 2**14)
     n = 1_000_000
     x = np.random.default_rng(0).normal(size=(n, 1))
 

@@ -204,7 +204,7 @@ def test_jobs_computed_together_give_the_same_bits_as_one_at_a_time(lanes, dtype
 def test_batches_are_larger_than_one():
     run = checked(fl.FedAvg(), FEDERATION, GD, W, 10, system=System(compute=exponential()), buffer=1, plan=Plan(3))
     engine = Asynchronous(run)
-    sizes = [len(engine._schedule(stage)[1]) for stage, _ in zip(engine.stages, range(200), strict=False)]
+    sizes = [len(engine._jobs_due(stage)[1]) for stage, _ in zip(engine.stages, range(200), strict=False)]
     assert sizes[0] == 7  # all start at once
     assert sum(sizes) >= 200
     assert np.count_nonzero(sizes) < 150  # so those that compute anything compute several

@@ -165,9 +165,9 @@ def test_memories_on_disk_give_the_same_bits(monkeypatch):
         ({"system": Delays(2, users=(1.0, 1.0))}, "users has 2 entries"),
         ({"system": Delays(2, delays=(1.0, 1.0))}, "must have 3 numbers"),
         ({"chunk": 0}, "chunk must be"),
-        ({"system": Delays(1), "cohort": cohorts.uniform(2)}, "says who takes part in each round"),
-        ({"cohort": cohorts.scheduled([[0, 1]] * 9)}, "says who takes part in each round"),
-        ({"cohort": cohorts.stragglers(cohorts.scheduled([[0, 1]] * 9))}, "says who takes part in each round"),
+        ({"system": Delays(1), "cohort": cohorts.uniform(2)}, "Delays draw the clients themselves"),
+        ({"cohort": cohorts.scheduled([[0, 1]] * 9)}, "is a trace of synchronous rounds"),
+        ({"cohort": cohorts.stragglers(cohorts.scheduled([[0, 1]] * 9))}, "is a trace of synchronous rounds"),
         ({"plan": Plan(2, 2)}, "asynchronous runs use one device"),
     ],
 )

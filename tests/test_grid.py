@@ -119,8 +119,8 @@ def run_of(algorithm, cohort=None):
 
 
 def test_points_at_once_follow_from_size_and_memory(monkeypatch):
-    assert points_at_once(run_of(fl.FedAvg())) == grid.MOST
-    assert points_at_once(run_of(fl.FedAvg())._replace(w=jnp.zeros(grid.SMALL + 1))) == 1
+    assert points_at_once(run_of(fl.FedAvg())) == grid.MOST_POINTS
+    assert points_at_once(run_of(fl.FedAvg())._replace(w=jnp.zeros(grid.SMALL_MODEL + 1))) == 1
     # Without memories a point holds two server states and four models for each client at work.
     d, at_work = 4, cohorts.uniform(2)
     monkeypatch.setattr(grid, "BUDGET", 50 * (2 * d + 4 * 2 * d) * 8)

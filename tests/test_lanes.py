@@ -277,4 +277,4 @@ def test_the_halves_make_the_whole_and_ask_for_nothing_twice(algorithm, monkeypa
     halves = job.end(given, now)
     assert asked == of_whole
     assert relative_difference(halves[:2], whole[:2]) < 1e-12
-    assert bits(halves[2]) == bits(whole[2])  # the books
+    assert bits(halves[2]) == bits(whole[2])  # what it spent

@@ -169,3 +169,11 @@ def test_dropped_and_weightless_clients_are_not_committed_on_disk(on_disk):
         old = old or bits(fast.clients[4])
         assert bits(fast.clients[4]) == old
         np.testing.assert_allclose(fast.clients[1].x, twin.clients[1].x, rtol=0, atol=1e-12)
+
+
+def test_memories_that_were_cut_off_are_noticed():
+    store = DiskStore({"c": np.zeros(3)}, 4)
+    write(store, np.array([2]), {"c": np.ones((1, 3))})
+    store.files["c"].truncate(2 * 24 + 8)
+    with pytest.raises(OSError, match="shorter than it was"):
+        store.read(2)

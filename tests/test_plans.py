@@ -81,17 +81,17 @@ def test_the_rule(monkeypatch):
     equal, ragged = run_of(FEDERATION), run_of(RAGGED, fl.SGD(0.1, batch_size=1))
     for devices in (1, 2, 3):
         monkeypatch.setattr(jax, "local_device_count", lambda n=devices: n)
-        assert ruled(equal, choose_plan.LARGE) == Plan(1, devices)
-        assert ruled(equal, choose_plan.LARGE / 2) == Plan(-(-7 // devices), devices)
+        assert ruled(equal, choose_plan.LARGE_STEP) == Plan(1, devices)
+        assert ruled(equal, choose_plan.LARGE_STEP / 2) == Plan(-(-7 // devices), devices)
         assert ruled(equal, 10.0, steps=10.0) == Plan(7)  # too little to be shared
         chosen = ruled(ragged, 1e3)
         assert chosen.devices == devices
         assert chosen.lanes * devices <= max(24 / 9, devices)  # 24 steps, of which one client takes 9
     monkeypatch.setattr(jax, "local_device_count", lambda: 100)
-    assert ruled(equal, choose_plan.LARGE) == Plan(1, 7)  # not more devices than clients
+    assert ruled(equal, choose_plan.LARGE_STEP) == Plan(1, 7)  # not more devices than clients
     many = run_of(fl.quadratics(clients=1000, dimension=4))
     monkeypatch.setattr(jax, "local_device_count", lambda: 1)
-    assert ruled(many, 1e3) == Plan(choose_plan.MOST)
+    assert ruled(many, 1e3) == Plan(choose_plan.MOST_LANES)
 
 
 def test_short_runs_are_not_measured(monkeypatch):
@@ -127,7 +127,7 @@ def test_a_finished_run_needs_no_cohort():
 def long(monkeypatch):
     """Every run is worth measuring, and a plan takes as many seconds as it has lanes."""
     timed = []
-    monkeypatch.setattr(choose_plan, "LONG", 0)
+    monkeypatch.setattr(choose_plan, "LONG_RUN", 0)
 
     def seconds(run, plan, federation, draws):
         timed.append(plan)
@@ -206,7 +206,7 @@ def test_widths():
     assert choose_plan._widths(1) == [1]
     assert choose_plan._widths(10) == [1, 2, 3, 5, 10]
     assert choose_plan._widths(8) == [1, 2, 4, 8]
-    assert choose_plan._widths(300)[-1] == choose_plan.MOST
+    assert choose_plan._widths(300)[-1] == choose_plan.MOST_LANES
 
 
 def test_it_is_measured_indeed(cache):
@@ -229,3 +229,12 @@ def test_a_resumed_run_keeps_the_plan_of_its_record(engine):
     assert rest.origin.plan == Plan(3)
     other = list(engine(*args, 4, resume=half, plan=Plan(1), **more))[-1]  # unless one is given
     assert other.origin.plan == Plan(1)
+
+
+def test_a_record_from_a_larger_machine_says_what_it_needs(monkeypatch):
+    args = fl.FedAvg(), RAGGED, fl.SGD(0.1, batch_size=2), W
+    half = list(fl.simulate(*args, 2, plan=Plan(2, 2)))[-1]
+    monkeypatch.setattr(jax, "local_device_count", lambda: 1)
+    with pytest.raises(ValueError, match="this machine has 1 devices, not 2"):
+        fl.simulate(*args, 4, resume=half)
+    assert list(fl.simulate(*args, 4, resume=half, plan=Plan(2)))[-1].round == 4

@@ -249,7 +249,7 @@ def test_only_experiments_that_differ_in_numbers_are_alike():
 
 
 def test_points_of_large_models_run_alone_and_bit_by_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(grid, "SMALL", 5)
+    monkeypatch.setattr(grid, "SMALL_MODEL", 5)
     watching = Watching()
     study = sweep(GRADIENT_DESCENT, {"algorithm.lr": [0.5, 1.0]}, directory=tmp_path / "s", progress=watching)
     for result in study.results:
@@ -273,13 +273,13 @@ def test_a_stopped_sweep_ends_with_the_bits_of_one_that_was_not(tmp_path, monkey
     with pytest.raises(KeyboardInterrupt):
         sweep(base, over, directory=tmp_path / "stopped", progress=Stop())
     assert sum(r.finished for r in read_study(tmp_path / "stopped").results) == 1
-    beside, records = [], grid.records
+    beside, records = [], grid.run_records
 
     def counted(run, algorithms, *arguments):
         beside.append(len(algorithms))
         return records(run, algorithms, *arguments)
 
-    monkeypatch.setattr(grid, "records", counted)
+    monkeypatch.setattr(grid, "run_records", counted)
     study = resume_sweep(tmp_path / "stopped")
     assert [r.rows for r in study.results] == [r.rows for r in whole.results]
     assert beside == [
@@ -312,7 +312,7 @@ def test_nan_within_a_chunk_is_logged_as_in_a_single_run():
 
 
 def test_more_points_than_fit_run_in_batches(monkeypatch):
-    monkeypatch.setattr(grid, "MOST", 2)
+    monkeypatch.setattr(grid, "MOST_POINTS", 2)
     watching = Watching()
     base = changed(GRADIENT_DESCENT, {"rounds": 2})
     study = sweep(base, {"algorithm.lr": [0.1, 0.2, 0.3, 0.4]}, progress=watching)

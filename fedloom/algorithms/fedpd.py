@@ -9,7 +9,7 @@ Zhang et al., "FedPD: A Federated Learning Framework with Adaptivity to Non-IID 
     server:             x0 <- mean of x0
 
 After every update a coin that all clients share decides: with probability `skip` (the paper's p) nobody communicates
-and each goes on from its own x0. So the number R of updates between two communications is geometric; here these R
+and each continues from its own x0. So the number R of updates between two communications is geometric; here these R
 updates are one round. The optimum is a fixed point for skip = 0 only: between communications a client drifts towards
 its own minimiser, and the paper's bound has a term in the clients' dissimilarity for skip > 0.
 

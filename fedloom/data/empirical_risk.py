@@ -50,7 +50,7 @@ def _summed(of: Any, params: Any, positions: jax.Array, weights: jax.Array, key:
     if jnp.shape(losses) != positions.shape:
         raise ValueError(
             f"loss must return one number for each row, shape {positions.shape}, but returns shape "
-            f"{jnp.shape(losses)}; do not average over rows, and mind that (n, 1) - (n,) is (n, n)."
+            f"{jnp.shape(losses)}; do not average over rows, and note that (n, 1) - (n,) is (n, n)."
         )
     return jnp.sum(jnp.where(weights != 0, losses * weights.astype(losses.dtype), 0))
 

@@ -6,7 +6,7 @@ size, in groups of `lanes` jobs; so the size of batches does not change a bit of
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -123,7 +123,7 @@ def run_stages(
         results = jax.lax.fori_loop(0, -(-(end - begin) // lanes), group, tuple(in_flight[1:]))
         return InFlight(in_flight.messages, *results)
 
-    def stage(i: Scalar, carry: Any) -> Any:
+    def stage(i: Scalar, carry: tuple[Tree, Tree, InFlight, Outcome]) -> tuple[Tree, Tree, InFlight, Outcome]:
         server, rows, in_flight, outcomes = carry
         message = exchange.send(server)
         kept = jax.tree.map(lambda m, x: m.at[stages.message[i]].set(x, mode="drop"), in_flight.messages, message)

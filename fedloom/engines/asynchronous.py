@@ -67,10 +67,10 @@ def events(
     run = checked(
         algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume, system, buffer=buffer, plan=plan
     )
-    return records(run, chunk)
+    return run_records(run, chunk)
 
 
-def records(run: Run, chunk: int = 1) -> Iterator[Record]:
+def run_records(run: Run, chunk: int = 1) -> Iterator[Record]:
     """The records of a checked run."""
     check_chunk(chunk)
     return Asynchronous(planned(run)).records(chunk)
@@ -113,7 +113,7 @@ class Asynchronous:
         if record.in_flight is not None:
             in_flight = jax.tree.unflatten(jax.tree.structure(in_flight), jax.tree.leaves(record.in_flight))
         for _ in range(record.round):  # the same events again, without computing
-            self._schedule(next(self.stages))
+            self._jobs_due(next(self.stages))
         if record.round:
             run.check_clock(self.timeline.clock())
         failed: Stalled | None = None
@@ -166,7 +166,7 @@ class Asynchronous:
                 "use a smaller cohort, e.g. uniform(100)."
             )
 
-    def _schedule(self, stage: Stage) -> tuple[int, list[tuple[Flight, int]]]:
+    def _jobs_due(self, stage: Stage) -> tuple[int, list[tuple[Flight, int]]]:
         """Where to keep the message of this stage, and the jobs to compute before it ends, with their messages."""
         message = NOWHERE
         for f in stage.starts:
@@ -199,7 +199,7 @@ class Asynchronous:
         )
         filled = 0
         for i, stage in enumerate(stages):
-            arrays.message[i], batch = self._schedule(stage)
+            arrays.message[i], batch = self._jobs_due(stage)
             arrays.begin[i], arrays.end[i] = filled, filled + len(batch)
             for f, message in batch:
                 for array, value in zip(jobs, (f.client, f.wave, f.t, f.work, 0, message, f.place), strict=True):

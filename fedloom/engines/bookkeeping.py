@@ -11,7 +11,6 @@ from fedloom.engines.memory_store import MemoryStore
 from fedloom.engines.packing import Packing
 from fedloom.engines.records import Record, Sizes, client_not_finite, server_not_finite
 from fedloom.engines.run import Run
-from fedloom.engines.trees import Array
 
 Draws = list[list[Draw]]  # [rounds][exchanges]
 
@@ -54,7 +53,7 @@ def remember(store: MemoryStore, draws: Draws, outcomes: tuple[Outcome, ...]) ->
 def of_own_devices(outcomes: tuple[Outcome, ...], packings: tuple[Packing, ...]) -> tuple[Outcome, ...]:
     """With what each client's own device reports of it."""
 
-    def chosen(x: Array, owner: Any) -> Array:
+    def chosen(x: Any, owner: Any) -> np.ndarray:
         return x if x.ndim == owner.ndim else np.take_along_axis(x, owner[None], axis=0)[0]
 
     return tuple(

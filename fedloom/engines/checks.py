@@ -172,11 +172,14 @@ def _check_asynchronous(algorithm: Algorithm, cohort: CohortRule, system: Any, b
     rule = cohort
     while isinstance(rule, stragglers):
         rule = rule.of
-    # There are no rounds whose cohorts a trace could name, and Delays draw users themselves.
-    if isinstance(rule, scheduled) or (isinstance(system, Delays) and not isinstance(cohort, everyone)):
+    if isinstance(rule, scheduled):
         raise ValueError(
-            f"cohort: {cohort!r:.60} says who takes part in each round, but an asynchronous run has no rounds; use "
-            "everyone(), or give the clients' times online as a system's availability."
+            f"cohort: {cohort!r:.60} is a trace of synchronous rounds, which an asynchronous run does not have; use "
+            "another cohort, or give the clients' times online as a system's availability."
+        )
+    if isinstance(system, Delays) and not isinstance(cohort, everyone):
+        raise ValueError(
+            f"cohort: Delays draw the clients themselves, so {cohort!r:.60} has no effect; use everyone()."
         )
     if not isinstance(buffer, int) or isinstance(buffer, bool) or not 1 <= buffer <= room:
         raise ValueError(f"buffer must be an integer from 1 to {room}, the number of clients at work, got {buffer!r}.")

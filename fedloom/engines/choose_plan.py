@@ -23,7 +23,7 @@ from fedloom.cohorts import Draw
 from fedloom.engines.costs import LocalSteps, in_steps
 from fedloom.engines.lanes import cohort_arrays
 from fedloom.engines.packing import Packer, Packing
-from fedloom.engines.plan import Plan
+from fedloom.engines.plan import Plan, check_plan
 from fedloom.engines.run import Run
 from fedloom.engines.sync_program import on_devices, run_rounds
 from fedloom.engines.trees import shapes
@@ -32,13 +32,13 @@ from fedloom.places import cache_directory
 from fedloom.problem import Problem, Vector
 from fedloom.systems import Delays
 
-LARGE = 5e6  # floating-point operations of a step from which one client keeps a core busy alone
-SMALL = 3e7  # operations of a round up to which sharing it among devices costs more than it gains
-LONG = 2e13  # operations of a run from which measuring pays: a minute or more
-MOST = 256  # lanes side by side: more gain nothing
+LARGE_STEP = 5e6  # floating-point operations of a step from which one client keeps a core busy alone
+SMALL_ROUND = 3e7  # operations of a round up to which sharing it among devices costs more than it gains
+LONG_RUN = 2e13  # operations of a run from which measuring pays: a minute or more
+MOST_LANES = 256  # lanes side by side: more gain nothing
 MOST_JOBS = 64  # of an asynchronous run side by side
 ENOUGH = 0.05  # seconds that a timing should take
-AT_ONCE = 10  # rounds in a call, so that the overhead of a call matters little
+ROUNDS_TIMED = 10  # rounds in a call, so that the overhead of a call matters little
 WORSE = 1.5  # times slower than the best so far: then more lanes are not tried
 
 
@@ -67,16 +67,17 @@ def planned(run: Run, say: Say = lambda words: None) -> Run:
     origin = run.start.origin
     assert origin is not None
     plan = run.plan or origin.plan or (_choose(run, say) if run.buffer is None else _asynchronous(run))
+    check_plan(plan)  # also one that a record or a directory brings from another machine
     return run._replace(plan=plan, start=run.start._replace(origin=origin._replace(plan=plan)))
 
 
 def _choose(run: Run, say: Say) -> Plan:
     """For synchronous rounds. It does not depend on where the run is resumed."""
     if not in_steps(run.solver):
-        return Plan(min(run.cohort_room, MOST))
+        return Plan(min(run.cohort_room, MOST_LANES))
     steps = float(np.mean(LocalSteps(run).of_all())) * run.cohort_room  # of a round, about
     operations = step_operations(run)
-    if operations * steps * run.rounds < LONG:
+    if operations * steps * run.rounds < LONG_RUN:
         return rule(run, operations, steps)
     return remembered(run) or measure(run, say)
 
@@ -84,7 +85,7 @@ def _choose(run: Run, say: Say) -> Plan:
 def _asynchronous(run: Run) -> Plan:
     """As many jobs side by side as are likely to be waiting, unless one keeps a core busy alone."""
     assert run.buffer is not None
-    if in_steps(run.solver) and step_operations(run) >= LARGE:
+    if in_steps(run.solver) and step_operations(run) >= LARGE_STEP:
         return Plan(1)
     seats = run.system.tau + 1 if isinstance(run.system, Delays) else run.cohort_room
     return Plan(int(min(max(np.ceil(np.sqrt(seats)), run.buffer), seats, MOST_JOBS)))
@@ -92,17 +93,17 @@ def _asynchronous(run: Run) -> Plan:
 
 def rule(run: Run, operations: float, steps: float) -> Plan:
     """One client at a time on each device for a large model, all side by side for a small one."""
-    devices = 1 if operations * steps < SMALL else min(jax.local_device_count(), run.cohort_room)
-    return Plan(1, devices) if operations >= LARGE else side_by_side(run, devices)
+    devices = 1 if operations * steps < SMALL_ROUND else min(jax.local_device_count(), run.cohort_room)
+    return Plan(1, devices) if operations >= LARGE_STEP else as_wide_as_the_cohort(run, devices)
 
 
-def side_by_side(run: Run, devices: int = 1) -> Plan:
+def as_wide_as_the_cohort(run: Run, devices: int = 1) -> Plan:
     """As many lanes as there are clients in a cohort.
 
     But where clients take different numbers of steps, no more than the sum of all steps over the most of one client:
     others would only wait for that one.
     """
-    lanes = min(-(-run.cohort_room // devices), MOST)
+    lanes = min(-(-run.cohort_room // devices), MOST_LANES)
     local = LocalSteps(run)
     if local.uniform:
         return Plan(lanes, devices)
@@ -152,7 +153,7 @@ def measure(run: Run, say: Say = lambda words: None) -> Plan:
 
 def _widths(most: int) -> list[int]:
     """Half as many lanes as clients, a quarter, and so on: those that share clients out evenly."""
-    return sorted({min(-(-most // (1 << i)), MOST) for i in range(most.bit_length() + 1)})
+    return sorted({min(-(-most // (1 << i)), MOST_LANES) for i in range(most.bit_length() + 1)})
 
 
 def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
@@ -162,10 +163,10 @@ def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
     room = run.room(max(len(d.ids) for d in draws))
     packed = [packer(draw, room) for draw in draws]
 
-    def timed(packings: list[Packing], rounds: int) -> float:
+    def seconds_of(packings: list[Packing], rounds: int) -> float:
         """Seconds of so many rounds in one call, with these packings in turn; the best of two or more."""
-        of = [i % len(packings) for i in range(AT_ONCE)]
-        cohorts = cohort_arrays(run.p, [draws[i] for i in of], lambda ids: ids, AT_ONCE, room)
+        of = [i % len(packings) for i in range(ROUNDS_TIMED)]
+        cohorts = cohort_arrays(run.p, [draws[i] for i in of], lambda ids: ids, ROUNDS_TIMED, room)
         stacked = Packing(*(np.stack(x) for x in zip(*(packings[i] for i in of), strict=True)))
         arguments = (Averaging(), run.solver, federation, server, (), (cohorts,), (stacked,), run.key, 0, rounds)
         times: list[float] = []
@@ -179,13 +180,13 @@ def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
         """Only the first clients of each lane, for so many steps."""
         return [s._replace(events=np.minimum(s.events, 1), steps=np.full_like(s.steps, steps)) for s in packed]
 
-    timed(few(0), 1)  # compiles
-    nothing, one = timed(few(0), 1), timed(few(1), 1)
+    seconds_of(few(0), 1)  # compiles
+    nothing, one = seconds_of(few(0), 1), seconds_of(few(1), 1)
     longest = float(np.mean([s.steps.sum(axis=1).max() for s in packed]))
     if max(one - nothing, 0) * longest < ENOUGH:
-        return timed(packed, AT_ONCE) / AT_ONCE
+        return seconds_of(packed, ROUNDS_TIMED) / ROUNDS_TIMED
     steps = 1
-    while (taken := timed(few(steps), 1)) < ENOUGH + nothing and steps < longest:
+    while (taken := seconds_of(few(steps), 1)) < ENOUGH + nothing and steps < longest:
         steps *= 4
     return max(taken - nothing, 0) / steps * longest
 

@@ -19,7 +19,7 @@ from fedloom.engines.aggregate import Outcome
 from fedloom.engines.bookkeeping import with_rounds
 from fedloom.engines.calls import arrays_of, calls
 from fedloom.engines.checks import check_chunk, checked
-from fedloom.engines.choose_plan import side_by_side
+from fedloom.engines.choose_plan import as_wide_as_the_cohort
 from fedloom.engines.costs import message_sizes
 from fedloom.engines.packing import Packer
 from fedloom.engines.records import Counters, NonFiniteUpdate, Record, Sizes
@@ -29,9 +29,11 @@ from fedloom.engines.sync_program import AXIS, mesh, on_devices, run_rounds
 from fedloom.engines.trees import Tree, nbytes
 from fedloom.problem import Vector
 
-SMALL = 100_000  # parameters of a model up to which points run side by side; a larger one keeps the cores busy alone
+SMALL_MODEL = (
+    100_000  # parameters of a model up to which points run side by side; a larger one keeps the cores busy alone
+)
 BUDGET = 512 * 2**20  # bytes for the states of all points: servers, memories of all clients, the cohort at work
-MOST = 100  # points at once: more gain no speed, and each has a log open
+MOST_POINTS = 100  # points at once: more gain no speed, and each has a log open
 _COPIES = 4  # of the model that a client at work holds: start, model, gradient, reply
 
 
@@ -87,10 +89,10 @@ def simulate_grid(
         )
     # What can be wrong is wrong with all: domains were checked when the points were made.
     run = checked(algorithms[0], federation, solvers[0], w, rounds, cohort=cohort, seed=seed)
-    return records(run, algorithms, solvers, chunk)
+    return run_records(run, algorithms, solvers, chunk)
 
 
-def records(
+def run_records(
     run: Run, algorithms: Sequence[Algorithm], solvers: Sequence[Solver], chunk: int = 1
 ) -> Iterator[GridRecord]:
     """The records of points that share a checked run, except for its algorithm and solver."""
@@ -113,17 +115,17 @@ def structure(point: Any) -> Any:
 
 def points_at_once(run: Run) -> int:
     """How many points like this run to run side by side; 1: run each alone, with `simulate`."""
-    if run.w.size > SMALL:
+    if run.w.size > SMALL_MODEL:
         return 1
     clients, room = run.federation.clients, run.cohort_room
     memory, server = (nbytes(jax.eval_shape(init, run.w)) for init in (run.algorithm.init_client, run.algorithm.init))
     state = 2 * server + (clients + 2 * room) * memory + _COPIES * room * nbytes(run.w)
-    return int(min(max(BUDGET // state, 1), MOST))
+    return int(min(max(BUDGET // state, 1), MOST_POINTS))
 
 
 def _run_points(
-    algorithms: Any, solvers: Any, federation: Any, servers: Any, rows: Any, *rest: Any, devices: int
-) -> Any:
+    algorithms: Tree, solvers: Tree, federation: Federation, servers: Tree, rows: Tree, *rest: Any, devices: int
+) -> tuple[Tree, Tree, tuple[Outcome, ...]]:
     """The rounds of all points; each device has its share of them."""
     run = jax.vmap(run_rounds, in_axes=(0, 0, None, 0, 0, None, None, None, None, None))
     if devices > 1:
@@ -147,7 +149,7 @@ def _records(run: Run, pairs: list[tuple[Algorithm, Solver]], sizes: Sizes, chun
     rows = jax.tree.map(lambda x: jnp.repeat(x[:, None], federation.clients, axis=1), blank)
     points = [run.start] * len(pairs)
     diverged: list[Diverged | None] = [None] * len(pairs)
-    packer = Packer(run, side_by_side(run))
+    packer = Packer(run, as_wide_as_the_cohort(run))
     for t, draws, packings, _, _ in calls(run, NoClock(run), packer, chunk, chunk):
         cohorts = arrays_of(run, draws, lambda ids: ids, chunk)  # every client has its own row
         servers, rows, outcomes = _run_points(

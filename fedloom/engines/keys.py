@@ -1,17 +1,15 @@
 """Randomness is a function of (seed, round, exchange, client), never of position, process or order."""
 
-from typing import Any
-
 import jax
 
-from fedloom.problem import Key
+from fedloom.problem import Key, Scalar
 
 
-def exchange_key(key: Key, t: Any, e: int) -> Key:
+def exchange_key(key: Key, t: Scalar, e: int) -> Key:
     return jax.random.fold_in(jax.random.fold_in(key, t), e)
 
 
-def client_key(key: Key, k: Any) -> Key:
+def client_key(key: Key, k: Scalar) -> Key:
     """The randomness of client k in the exchange with this key."""
     return jax.random.fold_in(jax.random.fold_in(key, 0), k)
 

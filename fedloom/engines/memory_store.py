@@ -1,6 +1,7 @@
 """The memories of clients: a row for each client that was met, on the device or, if they do not fit there, on disk."""
 
 import errno
+import io
 import os
 import tempfile
 import weakref
@@ -14,7 +15,7 @@ import numpy as np
 from fedloom.engines.run import Run
 from fedloom.engines.trees import Array, Tree, nbytes
 
-AT_ONCE = 64 * 2**20  # a table of up to so many bytes is allocated whole; a larger one grows with the clients met
+SMALL_TABLE = 64 * 2**20  # a table of up to so many bytes is allocated whole; a larger one grows with the clients met
 ON_DEVICE = 0.25  # of the device's memory: a table that could become larger is kept on disk
 LENT = 256 * 2**20  # bytes of memories that a call may take from the disk
 USUAL_MEMORY = 8 * 2**30  # bytes, where the operating system does not say
@@ -69,7 +70,7 @@ class DeviceStore:
         self.used = 0
         self.round: int | None = 0
         size = nbytes(self.blank)
-        self.capacity = clients if size * clients <= AT_ONCE else max(1, AT_ONCE // size)
+        self.capacity = clients if size * clients <= SMALL_TABLE else max(1, SMALL_TABLE // size)
         self.rows = _repeated(self.blank, self.capacity)
 
     def rounds_at_once(self, room: int) -> float:
@@ -136,12 +137,13 @@ class DiskStore:
         """The memories of these clients, or the first one of those who have none, in an array with room for more."""
         places = np.flatnonzero(self.known[ids]).tolist()
 
-        def of_file(file: Any, b: np.ndarray) -> np.ndarray:
+        def of_file(file: io.FileIO, b: np.ndarray) -> np.ndarray:
             rows = np.empty((room, *b.shape), b.dtype)
             rows[:] = b
             for i in places:
                 file.seek(int(ids[i]) * b.nbytes)
-                file.readinto(_as_bytes(rows[i : i + 1]))
+                if file.readinto(_as_bytes(rows[i : i + 1])) < b.nbytes:
+                    raise OSError(errno.EIO, "The file with the memories of clients is shorter than it was")
             return rows
 
         return jax.tree.map(of_file, self.files, self.blank)
@@ -152,12 +154,15 @@ class DiskStore:
     def take_back(self, rows: Tree) -> None:
         ids = self.lent.tolist()
 
-        def to_file(file: Any, b: np.ndarray, rows: Any) -> None:
-            rows = np.ascontiguousarray(on_one_device(rows))
+        def to_file(file: io.FileIO, b: np.ndarray, rows: jax.Array) -> None:
+            host = np.ascontiguousarray(on_one_device(rows))
             for i, k in enumerate(ids):
                 file.seek(k * b.nbytes)
-                if file.write(_as_bytes(rows[i : i + 1])) < b.nbytes:
-                    raise OSError(errno.ENOSPC, "The memories of clients do not fit on the disk; set TMPDIR")
+                if file.write(_as_bytes(host[i : i + 1])) < b.nbytes:
+                    raise OSError(
+                        errno.ENOSPC,
+                        "The memories of clients do not fit on the disk; set TMPDIR to a directory with more space",
+                    )
 
         jax.tree.map(to_file, self.files, self.blank, rows)
 
@@ -173,9 +178,9 @@ class DiskStore:
         return new
 
 
-def _as_bytes(rows: np.ndarray) -> np.ndarray:
+def _as_bytes(rows: np.ndarray) -> memoryview:
     """The same memory, byte by byte."""
-    return rows.reshape(-1).view(np.uint8)
+    return rows.reshape(-1).view(np.uint8).data
 
 
 def store_for(blank: Tree, clients: int, devices: int = 1) -> MemoryStore:
@@ -209,8 +214,8 @@ def _machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def on_one_device(x: Any) -> Any:
-    """An array of which every device has all: the copy of the first one."""
+def on_one_device(x: jax.Array) -> jax.Array:
+    """The first device's copy of an array that all devices have."""
     return x.addressable_shards[0].data
 
 

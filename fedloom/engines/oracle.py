@@ -40,8 +40,13 @@ def reference(
 ) -> Iterator[Record]:
     """Run `rounds` rounds from the model w, and yield a record after each. The arguments are those of `simulate`."""
     run = checked(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume, system)
+    return run_records(run)
+
+
+def run_records(run: Run) -> Iterator[Record]:
+    """The records of a checked run."""
     # Only a simulated system needs the sizes beforehand; tracing for them would hide concrete values from a debugger.
-    sizes = [] if system is None else message_sizes(run)
+    sizes = [] if run.system is None else message_sizes(run)
     return _records(run, timed(run, sizes), sizes)
 
 

@@ -54,7 +54,7 @@ class Counters(NamedTuple):
     gradients: int = 0  # example gradients evaluated by clients: a full local gradient costs n_k, a minibatch its size
 
     def after_exchanges(self, exchanges: int, clients: int, bytes_down: int, bytes_up: int) -> "Counters":
-        """After some more exchanges, with so many clients and bytes in all."""
+        """With more exchanges, and the clients and bytes of all of them."""
         return self._replace(
             exchanges=self.exchanges + exchanges,
             messages=self.messages + 2 * clients,
@@ -70,11 +70,11 @@ class Counters(NamedTuple):
         )
 
     def after_gradients(self, gradients: int) -> "Counters":
-        """After so many more example gradients."""
+        """With that many more example gradients."""
         return self._replace(gradients=self.gradients + gradients)
 
     def after_rounds(self, rounds: int) -> "Counters":
-        """After some more rounds."""
+        """With that many more rounds."""
         return self._replace(rounds=self.rounds + rounds)
 
 

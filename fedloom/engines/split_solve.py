@@ -5,6 +5,7 @@ with the solution put in. Gradients and losses that it asks for before the solve
 A method that solves in a loop or a branch, twice or never, cannot be split: its `local` runs in one piece.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -46,7 +47,7 @@ class SplitClient(LocalClient):
         if not self.solved and self.trace != get_opaque_trace_state():
             raise CannotSplit
 
-    def repeat(self, times: Any, step: Any, state: Any) -> Any:
+    def repeat(self, times: Scalar, step: Callable[[Any], Any], state: Any) -> Any:
         raise CannotSplit
 
 

@@ -9,7 +9,7 @@ from fedloom.engines.records import Sizes
 from fedloom.engines.run import Run
 from fedloom.systems import Course, System, Work
 
-PATIENCE = 1000  # rounds without any reply
+MOST_EMPTY_ROUNDS = 1000  # rounds without any reply
 
 
 class NoClock:
@@ -102,10 +102,10 @@ class SyncClock:
             **{fate: getattr(c, fate) + n for fate, n in fates.items()},
         )
         self.without_reply = 0 if replies else self.without_reply + 1
-        if self.without_reply == PATIENCE:
+        if self.without_reply == MOST_EMPTY_ROUNDS:
             raise Stalled(
-                f"Nobody has replied in {PATIENCE} rounds, up to second {close:g}. Do jobs take longer than the "
-                "deadline, or longer than clients stay online?"
+                f"Nobody has replied in {MOST_EMPTY_ROUNDS} rounds, up to second {close:g}. Do jobs take longer than "
+                "the deadline, or longer than clients stay online?"
             )
         self.lost[e] += m - replies, fates["lost"] + copies
         return Draw(draw.ids[counts], draw.weight[counts], work[counts])

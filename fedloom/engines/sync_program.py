@@ -67,7 +67,7 @@ def mesh(devices: int) -> Mesh:
 
 
 def on_devices(tree: Tree, devices: int) -> Tree:
-    """All of it on each of the devices, without copying what is there already."""
+    """A copy of the tree on every device; arrays that are there already are not copied."""
     return tree if devices == 1 else jax.device_put(tree, NamedSharding(mesh(devices), PartitionSpec()))
 
 

@@ -66,10 +66,10 @@ def simulate(
         the work is done as records are taken.
     """
     run = checked(algorithm, federation, solver, w, rounds, cohort, seed, on_nonfinite, resume, system, plan=plan)
-    return records(run, chunk)
+    return run_records(run, chunk)
 
 
-def records(run: Run, chunk: int = 1) -> Iterator[Record]:
+def run_records(run: Run, chunk: int = 1) -> Iterator[Record]:
     """The records of a checked run."""
     check_chunk(chunk)
     sizes = message_sizes(run)

@@ -16,7 +16,7 @@ from fedloom.engines.clock import FATES, Clock, Stalled
 from fedloom.systems import Course, Courses, JointModel
 
 REPLY, END, WAKE = range(3)  # events of one moment come in this order
-PATIENCE = 3  # cohorts of which nobody can start, before the server takes anybody
+MOST_EMPTY_COHORTS = 3  # cohorts of which nobody can start, before the server takes anybody
 
 
 class Flight(NamedTuple):
@@ -154,7 +154,7 @@ class Timeline:
         if self.in_flight == self.seats or not self.idle_clients or self.now < self.look_again:
             return
         fruitless = 0  # cohorts in a row
-        while self.in_flight < self.seats and self.idle_clients and fruitless < PATIENCE:
+        while self.in_flight < self.seats and self.idle_clients and fruitless < MOST_EMPTY_COHORTS:
             fruitless = 0 if self._start_some() else fruitless + 1
         if self.in_flight < self.seats and self.idle_clients:
             self._start_anybody()

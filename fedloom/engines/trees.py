@@ -27,6 +27,6 @@ def all_finite(tree: Tree) -> jax.Array:
     return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in floats])) if floats else jnp.array(True)
 
 
-def mean_type(dtype: Any) -> Any:
+def mean_type(dtype: np.dtype) -> np.dtype:
     """The type of a mean of such numbers: their own, or JAX's float for integers."""
     return dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)

@@ -47,7 +47,7 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> Non
         ids, rows = known_memories(record.clients.store)
         arrays["clients"] = ids
         arrays |= {f"memory {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(rows))}
-    arrays |= {f"flying {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record.in_flight))}
+    arrays |= {f"in flight {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record.in_flight))}
     meta["arrays"] = sorted(arrays)
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     content = io.BytesIO()
@@ -103,10 +103,11 @@ def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, conf
             write(store, arrays["clients"], jax.tree.unflatten(structure, stacked))
             store.round = meta["round"]
             memories = Memories(store, meta["round"])
-        flying = [
-            jnp.asarray(arrays[f"flying {i}"]) for i in range(sum(a.startswith("flying ") for a in meta["arrays"]))
+        in_flight = [
+            jnp.asarray(arrays[f"in flight {i}"])
+            for i in range(sum(a.startswith("in flight ") for a in meta["arrays"]))
         ]
-    record = Record(meta["round"], server, memories, Counters(**meta["counters"]), in_flight=flying or None)
+    record = Record(meta["round"], server, memories, Counters(**meta["counters"]), in_flight=in_flight or None)
     if meta["clock"] is not None:
         clock = Clock(**meta["clock"])
         record = record._replace(clock=clock._replace(staleness=tuple(clock.staleness)))

@@ -192,7 +192,7 @@ class Running:
         engine = synchronous if run.buffer is None else asynchronous
         chunk = min(e.evaluate_every, e.rounds)
         try:
-            for record in engine.records(run if start is None else resumed(run, start), chunk):
+            for record in engine.run_records(run if start is None else resumed(run, start), chunk):
                 if not self.take(record, self._values(record.w, record.clients)):
                     return None
                 w = record.w

@@ -90,7 +90,7 @@ def _together(
         for log in logs.values():
             log.begin(first)
         algorithms, solvers = ([getattr(runs[i][1], part) for i in batch] for part in ("algorithm", "solver"))
-        for record in grid.records(checked.run, algorithms, solvers, min(e.evaluate_every, e.rounds)):
+        for record in grid.run_records(checked.run, algorithms, solvers, min(e.evaluate_every, e.rounds)):
             values = loaded.evaluate_all(record.w)
             record = record._replace(servers=jax.device_get(record.servers))
             for place, i in enumerate(batch):

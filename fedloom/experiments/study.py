@@ -60,7 +60,7 @@ class PlacedRun(NamedTuple):
     name: str
     experiment: Experiment
     directory: pathlib.Path | None
-    checked: Checked | None = None  # if that was done just now
+    checked: Checked | None = None  # of a run that starts at once; the data of a whole study may not fit into memory
 
 
 def run_all(

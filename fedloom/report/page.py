@@ -109,7 +109,7 @@ def _section(
     study: Study,
     task: str,
     results: Sequence[Result],
-    rows: Sequence[tables.Outcome],
+    rows: Sequence[tables.Standing],
     looks: Mapping[str, tuple[str, str]],
 ) -> str:
     goal, about = tables.target(study, task), about_task(results)
@@ -143,7 +143,7 @@ def _section(
 
 
 def _cards(
-    rows: Sequence[tables.Outcome], goal: tables.Target, looks: Mapping[str, tuple[str, str]], noun: str
+    rows: Sequence[tables.Standing], goal: tables.Target, looks: Mapping[str, tuple[str, str]], noun: str
 ) -> Iterable[str]:
     """The answers in brief. Cost is compared among methods that reach the target with every seed."""
     sure = [row for row in rows if row.reached == row.seeds and not row.diverged]
@@ -189,7 +189,7 @@ def _controls(names: Sequence[str], chosen: str, axes_known: Sequence[str]) -> s
     )
 
 
-def _table(rows: Sequence[tables.Outcome], goal: tables.Target, looks: Mapping[str, tuple[str, str]]) -> str:
+def _table(rows: Sequence[tables.Standing], goal: tables.Target, looks: Mapping[str, tuple[str, str]]) -> str:
     heads = "".join(f'<th><button type="button">{escape(head)}</button></th>' for head in tables.heads(goal.metric))
     lines = []
     for row in rows:

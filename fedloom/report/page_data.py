@@ -36,7 +36,7 @@ def task_data(
     study: Study,
     task: str,
     results: Sequence[Result],
-    rows: Sequence[tables.Outcome],
+    rows: Sequence[tables.Standing],
     looks: Mapping[str, tuple[str, str]],
 ) -> dict[str, Any]:
     """What the page draws for one task."""

@@ -38,7 +38,7 @@ class Target:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class Standing:
     """One row of the table: a method on a task. Values that were not reached, or are unknown, are None."""
 
     task: str
@@ -83,7 +83,7 @@ def target(study: Study, task: str) -> Target:
     return Target("train loss", value, False, "best final mean + 10% of the way from it to the start")
 
 
-def rows(study: Study) -> list[Outcome]:
+def rows(study: Study) -> list[Standing]:
     """The rows of the table: methods that reach the target by rounds, others by final value, diverged ones last.
 
     Where only some seeds reach it, the mean is over the lucky ones, so such a row comes after those where all do.
@@ -96,18 +96,18 @@ def rows(study: Study) -> list[Outcome]:
     return found
 
 
-def _rank(row: Outcome, larger: bool) -> tuple[bool, float, float]:
+def _rank(row: Standing, larger: bool) -> tuple[bool, float, float]:
     if row.rounds is not None:
         return row.lost, 0 if row.reached == row.seeds else 1, row.rounds
     final = math.inf if row.final is None or math.isnan(row.final) else (-row.final if larger else row.final)
     return row.lost, 2, final
 
 
-def _row(task: str, name: str, seeds: Sequence[Result], goal: Target) -> Outcome:
+def _row(task: str, name: str, seeds: Sequence[Result], goal: Target) -> Standing:
     hits = [(r, r.reaches(goal.metric, goal.value)) for r in seeds if _has(r, goal.metric)]
     reached = [(r, [row["round"] for row in r.evaluated].index(hit["round"])) for r, hit in hits if hit is not None]
     ends = _ends(seeds, goal.metric)
-    return Outcome(
+    return Standing(
         task,
         name,
         seeds=len(seeds),
@@ -168,7 +168,7 @@ def byte_words(value: float) -> str:
     return f"{float(f'{value / 1000**power:.3g}'):g} {('B', 'kB', 'MB', 'GB', 'TB', 'PB')[power]}"
 
 
-def cells(row: Outcome, plus_minus: str = "+-") -> list[str]:
+def cells(row: Standing, plus_minus: str = "+-") -> list[str]:
     """The cells of a row as text: name, rounds, models, bytes, final, seconds, seeds, clients."""
     some = f" ({row.reached} of {row.seeds})" if 0 < row.reached < row.seeds else ""
     never = "not yet" if row.unfinished else "not reached"
@@ -186,7 +186,7 @@ def cells(row: Outcome, plus_minus: str = "+-") -> list[str]:
     return [row.name, *costs, final, seconds, str(row.seeds), clients]
 
 
-def notes(row: Outcome) -> str:
+def notes(row: Standing) -> str:
     """A note on seeds that diverged or are unfinished."""
     words = []
     if row.diverged:
@@ -235,7 +235,7 @@ def csv(study: Study) -> str:
     """The rows in full precision. Fields not reached are empty; rounds of divergence are separated by spaces."""
     file = io.StringIO()
     found = plain(study)
-    fields = list(found[0]) if found else [f.name for f in dataclasses.fields(Outcome)]
+    fields = list(found[0]) if found else [f.name for f in dataclasses.fields(Standing)]
     writer = comma_separated.DictWriter(file, fields, lineterminator="\n")
     writer.writeheader()
     writer.writerows({**facts, "diverged": " ".join(map(str, facts["diverged"]))} for facts in found)
