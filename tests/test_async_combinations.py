@@ -102,7 +102,7 @@ def asynchronous(method, rule, seats, buffer, updates):
                     start(k, weight, work)
             if len(jobs) < seats:
                 wave, named = wave + 1, cohort(wave + 1)
-            fruitless = 0 if len(jobs) > before else in_vain + 1
+            fruitless = 0 if len(jobs) > before else fruitless + 1
         if len(jobs) < seats and idle():
             assert len(idle()) <= seats - len(jobs)  # there are seats for all, so that their order does not matter
             for k in idle():
