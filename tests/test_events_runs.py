@@ -12,8 +12,9 @@ from fedloom.engines import memory_store
 from fedloom.engines.asynchronous import Asynchronous
 from fedloom.engines.checks import checked
 from fedloom.engines.plan import Plan
+from fedloom.engines.timeline import Timeline
 from fedloom.hyperparameters import frozen
-from fedloom.systems import Delays, System
+from fedloom.systems import Delays, System, Work
 from fedloom.systems.availability import markov, observed
 from fedloom.systems.compute import constant, exponential, recorded
 from fedloom.systems.faults import random
@@ -209,3 +210,14 @@ def test_jobs_that_never_end_in_time_are_an_error():
     system = System(compute=constant(10.0), availability=markov(0.01, 0.01))
     with pytest.raises(ValueError, match="None of the last"):
         last(fl.events, fl.FedDR(), FEDERATION, GD, W, 10, system=system)
+
+
+def test_whoever_fills_a_seat_has_its_usual_weight():
+    """Cohorts name client 0 only, so the other two seats are filled by anybody, who counts as if drawn."""
+    p = np.array([0.1, 0.2, 0.3, 0.4])
+    courses = System(compute=exponential()).over(Work(8, 8, np.ones(4)), 0)
+    drawn = cohorts.Draw(np.array([0]), np.array([0.7]), np.ones(1))
+    stages = Timeline(courses, lambda wave: drawn, p, 3, 2)
+    weights = {(f.client, f.weight) for _, stage in zip(range(40), stages, strict=False) for f in stage.counted}
+    assert weights <= {(0, 0.7), *enumerate(p.tolist())}
+    assert weights >= {(0, 0.7), (1, 0.2), (2, 0.3), (3, 0.4)}
