@@ -16,9 +16,11 @@ from fedloom.experiments.result import Result, Row
 from fedloom.experiments.run_directory import CONFIG, create_run, new_directory, read, read_config, read_json
 from fedloom.experiments.runs import finish
 from fedloom.experiments.settings import from_toml
+from fedloom.experiments.terms import Terms
 from fedloom.hyperparameters import nearest
 
 STUDY = "study.json"
+TERMS = Terms()
 
 
 class Progress(Protocol):
@@ -49,6 +51,7 @@ class Study:
     target: tuple[str, float] | None = None  # a metric and the value to reach
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # its kind, and what that kind needs later
     directory: pathlib.Path | None = None
+    terms: Terms = TERMS
 
 
 Runs = Sequence[tuple[str, Experiment]]
@@ -69,6 +72,7 @@ def run_all(
     *,
     title: str = "",
     target: tuple[str, float] | None = None,
+    terms: Terms = TERMS,
     about: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     sinks: Sequence[OpenSink] = (),
@@ -86,8 +90,8 @@ def run_all(
     if target is not None and target[0] not in known:
         raise ValueError(f"target: there is no metric {target[0]!r}.{nearest(target[0], known)}")
     path = None if directory is None else pathlib.Path(directory)
-    placed = create_study(runs, path, title=title, target=target, about=about or {})
-    return Study(title, _run_each(placed, progress, sinks), target, about or {}, path)
+    placed = create_study(runs, path, title=title, target=target, terms=terms, about=about or {})
+    return Study(title, _run_each(placed, progress, sinks), target, about or {}, path, terms)
 
 
 def run_alone(
@@ -103,7 +107,13 @@ def run_alone(
 
 
 def create_study(
-    runs: Runs, path: pathlib.Path | None, *, title: str, target: tuple[str, float] | None, about: Mapping[str, Any]
+    runs: Runs,
+    path: pathlib.Path | None,
+    *,
+    title: str,
+    target: tuple[str, float] | None,
+    about: Mapping[str, Any],
+    terms: Terms = TERMS,
 ) -> list[PlacedRun]:
     """Make the directory of a study, and in it that of each run; nothing if there is no path."""
     if path is None:
@@ -117,7 +127,8 @@ def create_study(
         {"name": name, "run": place, "config": experiment.to_toml()}
         for place, (name, experiment) in zip(places, runs, strict=True)
     ]
-    plain = {"title": title, "target": target, "about": dict(about), "runs": named}
+    judged = dataclasses.asdict(terms)
+    plain = {"title": title, "target": target, "terms": judged, "about": dict(about), "runs": named}
     new_directory(path)
     write_whole(path / STUDY, json.dumps(plain, indent=1).encode())  # from here on it can be resumed
     return [place_run(name, experiment, path / place) for place, (name, experiment) in zip(places, runs, strict=True)]
@@ -193,7 +204,7 @@ def _read(path: pathlib.Path, run: Mapping[str, str]) -> Result:
 
 def _study(path: pathlib.Path, plain: dict[str, Any], results: Sequence[Result]) -> Study:
     target = None if plain["target"] is None else (plain["target"][0], plain["target"][1])
-    return Study(plain["title"], results, target, plain["about"], path)
+    return Study(plain["title"], results, target, plain["about"], path, Terms.from_plain(plain.get("terms", {})))
 
 
 def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
