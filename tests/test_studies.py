@@ -202,9 +202,9 @@ def test_what_follows_from_a_log():
     np.testing.assert_allclose(r.column("bytes"), [0, 400, 1200, 4000])
     np.testing.assert_allclose(r.column("models"), [0, 3, 9, 30])  # 8 and 16 bytes are 3 models a round
     np.testing.assert_allclose(r.column("bytes of a client"), [0, 40, 120, 400])
-    assert r.reaches("test accuracy", 0.3)["round"] == 3
-    assert r.reaches("train loss", 0.75)["round"] == 3
-    assert r.reaches("train loss", -1.0) is None
+    assert r.first_reaches("test accuracy", 0.3)["round"] == 3
+    assert r.first_reaches("train loss", 0.75)["round"] == 3
+    assert r.first_reaches("train loss", -1.0) is None
     assert r.finished
     assert not result(rows[:3]).finished
 

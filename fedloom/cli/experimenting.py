@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from fedloom import reproductions, sinks
-from fedloom.cli.flags import add_fields, changes, numbers, target
+from fedloom.cli.flags import add_fields, add_terms, changes, numbers, target, terms
 from fedloom.cli.interruption import Interruptible
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import comparison
@@ -78,7 +78,7 @@ def add(commands: Any, complete: bool) -> None:
         "--seeds", default="3", metavar="N", help="how many seeds, or a list separated by commas (default 3)"
     )
     c.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
-    c.add_argument("--target", metavar="X", help="the accuracy to reach, or METRIC=X (default: the task's)")
+    add_terms(c)
     add_fields(c, complete, leave_out=("algorithm",))
     _outputs(c)
 
@@ -125,7 +125,7 @@ def add(commands: Any, complete: bool) -> None:
         "report", "write the report of any set of runs", "Write a report of all runs in the directories.", _report
     )
     e.add_argument("directories", nargs="+", metavar="DIR")
-    e.add_argument("--target", metavar="X", help="the accuracy to reach, or METRIC=X")
+    add_terms(e)
     e.add_argument(
         "--out", metavar="DIR", help="where to write it (default: the directory itself, or report-N for several)"
     )
@@ -214,6 +214,7 @@ def _compare(given: argparse.Namespace) -> int:
         _new_directory(given, tasks[0]),
         title=title,
         target=wanted,
+        terms=terms(given),
         about={"kind": "comparison"},
         progress=_progress(given),
         sinks=sink,
@@ -266,6 +267,7 @@ def _resume(given: argparse.Namespace) -> int:
 
 def _report(given: argparse.Namespace) -> int:
     study = find_runs(given.directories)
+    study = dataclasses.replace(study, terms=terms(given, study.terms))
     if given.target is not None:
         study = dataclasses.replace(study, target=target(given.target, "test accuracy"))
     if given.out is not None:

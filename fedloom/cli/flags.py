@@ -4,8 +4,10 @@ import argparse
 import dataclasses
 from typing import Any
 
+from fedloom.evidence import check_target
 from fedloom.experiments.definition import FIELDS, PARTS
 from fedloom.experiments.plain import parse
+from fedloom.experiments.terms import COSTS, Budget, Terms
 from fedloom.hyperparameters import flag, nearest
 
 # The help of each option: --seed and the task have options of their own.
@@ -103,8 +105,38 @@ def target(text: str | None, default_metric: str) -> tuple[str, float] | None:
         return None
     metric, _, number = text.rpartition("=")
     try:
-        return metric.strip() or default_metric, float(number)
+        found = metric.strip() or default_metric, float(number)
     except ValueError:
         raise ValueError(
             f"--target must be a number or METRIC=NUMBER, such as 'train loss=0.3'; got {text!r}."
         ) from None
+    check_target(*found)
+    return found
+
+
+def add_terms(command: argparse.ArgumentParser) -> None:
+    """Add the options that say how a study judges its methods."""
+    group = command.add_argument_group("how methods are judged")
+    group.add_argument("--target", metavar="X", help="the accuracy to reach, or METRIC=X (default: the task's)")
+    costs = ", ".join(COSTS)
+    group.add_argument(
+        "--budget", metavar="B", help=f"the cost at which methods are compared, such as bytes=20MB: {costs} "
+        "(default: bytes, the smallest total among the methods)",
+    )  # fmt: skip
+    group.add_argument("--window", metavar="N", help="evaluations in the mean that must reach the target (default 5)")
+    group.add_argument(
+        "--crossing", metavar="C", help="stay: reaching a target means not to end below it (default); first: the "
+        "first evaluation that reaches it, as in papers",
+    )  # fmt: skip
+
+
+def terms(given: argparse.Namespace, before: Terms | None = None) -> Terms:
+    """The terms that were given; others as before, or the default."""
+    found: dict[str, Any] = {}
+    if given.budget is not None:
+        found["budget"] = Budget.from_text(given.budget)
+    if given.window is not None:
+        found["window"] = parse(given.window)
+    if given.crossing is not None:
+        found["crossing"] = given.crossing
+    return dataclasses.replace(before or Terms(), **found)

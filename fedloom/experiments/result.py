@@ -46,6 +46,7 @@ class Result:
     seconds: float = 0.0  # spent, including compilation
     directory: pathlib.Path | None = None
     w: np.ndarray | Vector | None = None  # the last model, unless the run diverged
+    damaged: str | None = None  # why the run's directory cannot be read; then there are no rows
 
     @property
     def diverged(self) -> str | None:
@@ -77,8 +78,8 @@ class Result:
             return np.array([DERIVED[name](self, row) for row in self.evaluated], float)
         return np.array([row[name] for row in self.evaluated], float)
 
-    def reaches(self, metric: str, target: float) -> Row | None:
-        """The first evaluated row in which the metric has reached its target."""
+    def first_reaches(self, metric: str, target: float) -> Row | None:
+        """The first evaluated row at the target, which is what papers report. `evidence.reached` asks it to stay."""
         sign = 1 if self.larger_is_better(metric) else -1
         return next((row for row in self.evaluated if sign * row[metric] >= sign * target), None)
 

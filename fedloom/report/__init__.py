@@ -7,6 +7,7 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
+from fedloom.evidence.targets import target as target
 from fedloom.experiments.files import write_whole
 from fedloom.experiments.study import Study
 from fedloom.report import figures, page, tables
@@ -18,11 +19,10 @@ from fedloom.report.figures import heat_map_plotly as heat_map_plotly
 from fedloom.report.figures import split_picture as split_picture
 from fedloom.report.picture import split_text as split_text
 from fedloom.report.series import by_task, has_clock, metrics, slug
+from fedloom.report.standings import rows as rows
 from fedloom.report.tables import csv as csv
 from fedloom.report.tables import latex as latex
 from fedloom.report.tables import plain as plain
-from fedloom.report.tables import rows as rows
-from fedloom.report.tables import target as target
 from fedloom.report.tables import text as text
 
 REPORT = "report.html"
@@ -58,7 +58,7 @@ def _pictures(study: Study) -> dict[str, Callable[[], Figure]]:
     for task, results in tasks.items():
         which = f"{slug(task)}-" if len(tasks) > 1 else ""
         known = metrics(results)
-        for metric in dict.fromkeys((tables.target(study, task).metric, "train loss")):
+        for metric in dict.fromkeys((target(study, task).metric, "train loss")):
             if metric in known:
                 found[f"curves-{which}{slug(metric)}"] = partial(curves, study, metric, task=task)
                 if has_clock(results):

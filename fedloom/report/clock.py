@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from fedloom.evidence.targets import target
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
 from fedloom.experiments.text import columns
 from fedloom.report.series import COLOURS, by_name, by_task, has_clock
-from fedloom.report.tables import number, target
+from fedloom.report.tables import number
 
 HEADS = (
     *("method", "seconds to target", "seconds", "replies", "idle"),
@@ -33,7 +34,7 @@ def clock_rows(study: Study, task: str) -> list[tuple[str, ...]]:
         if not timed:
             continue
         ends = [r.evaluated[-1] for r in timed]
-        hits = [r.reaches(goal.metric, goal.value) for r in timed if goal.metric in r.metrics]
+        hits = [r.first_reaches(goal.metric, goal.value) for r in timed if goal.metric in r.metrics]
         reached = [row["simulated seconds"] for row in hits if row is not None]
         histogram = staleness(timed)
         seats = [(row["idle seconds"] / _seat_seconds(r, row)) for r, row in zip(timed, ends, strict=True)]

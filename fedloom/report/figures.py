@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from fedloom.evidence.targets import target
 from fedloom.experiments.study import Study
 from fedloom.hyperparameters import nearest
-from fedloom.report import tables
 from fedloom.report.series import (
     AXES,
     AXIS_LABELS,
@@ -28,6 +28,7 @@ from fedloom.report.series import (
     metrics,
     series,
 )
+from fedloom.report.standings import rows
 
 DASHED = {"solid": "-", "dash": "--", "dot": ":"}
 ANNOTATED = 100  # a heat map with more cells has no numbers in them
@@ -53,7 +54,7 @@ def styles(study: Study) -> dict[str, tuple[str, str]]:
     """Colour and dash of each method, the same in every figure of a study. Of many methods, the best are distinct."""
     names = list(by_name(study.results))
     if len(names) > MOST:
-        names = list(dict.fromkeys(row.name for row in tables.rows(study)))
+        names = list(dict.fromkeys(row.name for row in rows(study)))
     return {n: (COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % len(DASHES)]) for i, n in enumerate(names)}
 
 
@@ -82,7 +83,7 @@ def curves(
     if not bandwidth > 0:
         raise ValueError(f"bandwidth must be a positive number of MB/s, got {bandwidth!r}.")
     known = metrics(tasks[task])
-    goal = tables.target(study, task)
+    goal = target(study, task)
     metric = goal.metric if metric is None else metric
     if known and metric not in known:
         raise ValueError(f"metric: task {task!r} has no {metric!r}.{nearest(metric, known)}")
@@ -90,7 +91,7 @@ def curves(
     figure = Picture(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.subplots()
     scale = 1 / (bandwidth * 1e6) if x == "time" else 1.0
-    order = [row.name for row in tables.rows(study) if row.task == task]
+    order = [row.name for row in rows(study, task)]
     looks, seeds = styles(study), by_name(tasks[task])
     limits: list[float] = []
     crosses: list[tuple[float, float, str]] = []

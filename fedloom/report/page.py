@@ -4,7 +4,6 @@ Everything that users wrote is escaped, and the page's Content-Security-Policy f
 """
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -12,14 +11,17 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from fedloom.evidence.targets import target
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
 from fedloom.hyperparameters import brief
-from fedloom.report import tables
+from fedloom.report import page_tables, tables
 from fedloom.report.figures import styles
 from fedloom.report.page_data import LABELS, about_task, task_data, to_json
 from fedloom.report.series import AXIS_LABELS, BANDWIDTH, EARLY, MOST, axes_of, by_name, by_task, metrics
+from fedloom.report.standings import Standing
+from fedloom.report.standings import rows as standing_rows
 from fedloom.version import __version__
 
 GENERATOR = '<meta name="generator" content="FedLoom'
@@ -39,8 +41,7 @@ def page(study: Study, extra: Iterable[Extra] = (), after: Iterable[Extra] = ())
     extra = [*before, *after]
     tasks = by_task(study)
     looks = styles(study)
-    found = tables.rows(study)
-    of = {task: [row for row in found if row.task == task] for task in tasks}
+    of = {task: standing_rows(study, task) for task in tasks}
     data = {
         "tasks": [task_data(study, task, results, of[task], looks) for task, results in tasks.items()],
         "labels": {axis: words.replace("{bandwidth:g}", "{bandwidth}") for axis, words in AXIS_LABELS.items()},
@@ -109,17 +110,17 @@ def _section(
     study: Study,
     task: str,
     results: Sequence[Result],
-    rows: Sequence[tables.Standing],
+    rows: Sequence[Standing],
     looks: Mapping[str, tuple[str, str]],
 ) -> str:
-    goal, about = tables.target(study, task), about_task(results)
+    goal, about = target(study, task), about_task(results)
     parts = [
         f'<section id="task-{i}"><h2>{escape(task)}</h2><p class="quiet">{escape(str(about.get("words", "")))}</p>'
     ]
     if about:
         summary = str(about.get("summary", f"{about['clients']:,} clients")).split("\n")[0]
         parts.append(f'<p class="quiet">{escape(summary)}, {about["parameters"]:,} parameters</p>')
-    parts.append(f'<div class="cards">{"".join(_cards(rows, goal, looks, _noun(study)))}</div>')
+    parts.append(page_tables.cards(study, task, looks, _noun(study)))
     parts.append(
         _controls(list(metrics(results)), goal.metric, list(axes_of(results))) + '<div class="plot curves"></div>'
     )
@@ -133,46 +134,19 @@ def _section(
             else "</p>"
         )
     )
-    heading = "Cost" if math.isnan(goal.value) else f"Cost to reach {_signs(goal)}"
-    parts.append(f"<h3>{heading} <span class='quiet'>({escape(goal.rule)})</span></h3>")
-    parts.append(_table(rows, goal, looks))
-    parts.append("".join(f'<p class="quiet">{escape(line.replace("+-", "±"))}</p>' for line in tables.FOOTNOTE))
+    parts.append(f"<h3>{escape(goal.metric)} at equal cost</h3>{page_tables.standing_table(study, task, looks)}")
+    parts.append(_quiet(tables.STANDING_NOTES))
+    cost = page_tables.signs(f"Cost to reach {tables.target_words(goal)}")
+    parts.append(f"<h3>{cost}</h3>{page_tables.cost_table(study, task, goal, looks)}")
+    parts.append(_quiet(tables.cost_notes(study.terms)))
+    parts.append(page_tables.settings_table(rows))
     if "sizes" in about:
         parts.append(f'<h3>The split</h3>{_split_words(about)}<div class="plot split"></div>')
     return "".join(parts) + "</section>\n"
 
 
-def _cards(
-    rows: Sequence[tables.Standing], goal: tables.Target, looks: Mapping[str, tuple[str, str]], noun: str
-) -> Iterable[str]:
-    """The answers in brief. Cost is compared among methods that reach the target with every seed."""
-    sure = [row for row in rows if row.reached == row.seeds and not row.diverged]
-    whole = [row for row in rows if row.final is not None and math.isfinite(row.final) and not row.diverged]
-    cards = []
-    if sure:
-        fast = min(sure, key=lambda row: row.rounds or 0)
-        cheap = min(sure, key=lambda row: row.bytes or 0)
-        cards.append(("Fewest rounds to the target", fast.name, f"{tables.cells(fast)[1]} rounds", looks[fast.name][0]))
-        cards.append(("Fewest bytes to the target", cheap.name, tables.cells(cheap)[3], looks[cheap.name][0]))
-    if whole:
-        best = (max if goal.larger_is_better else min)(whole, key=lambda row: row.final or 0)
-        cards.append((f"Best final {goal.metric}", best.name, tables.cells(best, "±")[4], looks[best.name][0]))
-    reached = f"reached by {sum(row.reached > 0 for row in rows)} of {len(rows)} {noun}s"
-    if not math.isnan(goal.value):
-        yield _card("Target", _signs(goal), reached)
-    for what, who, much, colour in cards:
-        yield _card(what, f'<i style="background:{colour}"></i>{escape(who)}', much)
-
-
-def _signs(goal: tables.Target) -> str:
-    return escape(str(goal).replace(">=", "≥").replace("<=", "≤"))
-
-
-def _card(what: str, who: str, much: str) -> str:
-    return (
-        f'<div class="card"><div class="what">{escape(what)}</div><div class="who">{who}</div>'
-        f'<div class="much">{escape(much)}</div></div>'
-    )
+def _quiet(lines: Sequence[str]) -> str:
+    return f'<p class="quiet">{page_tables.signs(" ".join(lines))}</p>'
 
 
 def _controls(names: Sequence[str], chosen: str, axes_known: Sequence[str]) -> str:
@@ -186,28 +160,6 @@ def _controls(names: Sequence[str], chosen: str, axes_known: Sequence[str]) -> s
         f'<label>against<select name="x">{axes}</select></label>'
         f'<label hidden>bandwidth, MB/s<input name="bandwidth" type="number" min="0" step="any" value="{BANDWIDTH:g}">'
         '</label><label class="check"><input name="log" type="checkbox">logarithmic</label></div>'
-    )
-
-
-def _table(rows: Sequence[tables.Standing], goal: tables.Target, looks: Mapping[str, tuple[str, str]]) -> str:
-    heads = "".join(f'<th><button type="button">{escape(head)}</button></th>' for head in tables.heads(goal.metric))
-    lines = []
-    for row in rows:
-        raw = [row.name, row.rounds, row.models, row.bytes, row.final, row.seconds, row.seeds, row.clients]
-        colour, dash = looks[row.name]
-        css = {"solid": "solid", "dash": "dashed", "dot": "dotted"}[dash]
-        cells = []
-        for i, (words, value) in enumerate(zip(tables.cells(row, "±"), raw, strict=True)):
-            known = value is not None and not (isinstance(value, float) and math.isnan(value))
-            swatch = f'<i style="border-top:3px {css} {colour}"></i>' if i == 0 else ""
-            kind = "" if known else ' class="never"'
-            if i == 4 and tables.notes(row):
-                kind = ' class="note"'
-            cells.append(f'<td{kind} data-value="{escape(str(value)) if known else ""}">{swatch}{escape(words)}</td>')
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    return (
-        f'<div class="scroll"><table class="sortable"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 

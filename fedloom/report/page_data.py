@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from fedloom.evidence.targets import target
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
-from fedloom.report import tables
 from fedloom.report.series import Series, by_name, series
+from fedloom.report.standings import Standing
 
 LABELS = 60  # most frequent labels in the picture of a split
 
@@ -36,11 +37,11 @@ def task_data(
     study: Study,
     task: str,
     results: Sequence[Result],
-    rows: Sequence[tables.Standing],
+    rows: Sequence[Standing],
     looks: Mapping[str, tuple[str, str]],
 ) -> dict[str, Any]:
     """What the page draws for one task."""
-    goal = tables.target(study, task)
+    goal = target(study, task)
     seeds = by_name(results)
     drawn = [series(row.name, seeds[row.name]) for row in rows]  # the best first
     about = about_task(results)

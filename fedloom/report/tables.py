@@ -1,153 +1,82 @@
-"""The to-target table: what each method costs until a metric reaches its target."""
+"""The tables of a report: methods at equal cost, and what each needs to reach the target. Text, CSV and LaTeX."""
 
 import csv as comma_separated
 import dataclasses
 import io
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from fedloom.experiments.result import Result
+from fedloom.evidence.budgets import amount_words, byte_words
+from fedloom.evidence.groups import by_task
+from fedloom.evidence.targets import Target, target
+from fedloom.evidence.verdicts import Verdict, verdict, words
 from fedloom.experiments.study import Study
-from fedloom.hyperparameters import nearest
-from fedloom.report.series import by_name, by_task, metrics
+from fedloom.experiments.terms import Terms
+from fedloom.report.standings import Level, Standing, columns_of_cost, rows
 
-FOOTNOTE = (
-    "rounds, models and bytes: until an evaluation first reaches the target; mean over the seeds that reach it.",
-    "models: sent by a client that takes part in every exchange; a control variate counts as one (FedDyn's measure).",
-    "bytes: of all clients, down and up.  +-: standard deviation over seeds.  seconds: per run, with compilation.",
-    "clients: mean number per exchange; some methods need every client in every round.",
+STANDING_NOTES = (
+    "at: the last evaluation that a run could afford, mean +- standard deviation over seeds.  behind: the mean paired",
+    "difference to the best, with a 95% interval for seeds and test examples.  p: Holm's correction for all pairs.",
+    "(everyone), (2 exchanges): a method whose rounds cost more than those of the others, so it gets fewer of them.",
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """A metric, the value to reach, and where the value comes from."""
-
-    metric: str
-    value: float  # nan if nothing has been evaluated yet
-    larger_is_better: bool
-    rule: str
-
-    def __str__(self) -> str:
-        if math.isnan(self.value):
-            return f"{self.metric}: none, because no run has finished"
-        return f"{self.metric} {'>=' if self.larger_is_better else '<='} {self.value:.4g}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Standing:
-    """One row of the table: a method on a task. Values that were not reached, or are unknown, are None."""
-
-    task: str
-    name: str
-    seeds: int
-    reached: int  # seeds that reach the target; rounds, models and bytes are means over these
-    rounds: float | None
-    models: float | None
-    bytes: float | None
-    final: float | None  # the metric at the end, mean over the seeds that did not diverge
-    spread: float | None  # its standard deviation over seeds, n - 1 in the denominator
-    seconds: float | None
-    diverged: tuple[int, ...]  # the round of each seed that diverged
-    unfinished: int  # seeds
-    clients: float | None  # per exchange, on average
-
-    @property
-    def lost(self) -> bool:
-        """Whether all seeds diverged."""
-        return len(self.diverged) == self.seeds
-
-
-def target(study: Study, task: str) -> Target:
-    """The target of a task: the study's, or the task's own, or one relative to the best method."""
-    results = by_task(study)[task]
-    known, everywhere = metrics(results), metrics(study.results)
-    own = next((r.about["target"] for r in results if r.about.get("target")), None)
-    if study.target is not None and everywhere and study.target[0] not in everywhere:
-        raise ValueError(f"target: there is no metric {study.target[0]!r}.{nearest(study.target[0], everywhere)}")
-    goal = study.target if study.target is not None and study.target[0] in known else own
-    if goal is not None and goal[0] in known:
-        rule = "the task's own" if own is not None and tuple(goal) == tuple(own) else "given"
-        return Target(goal[0], goal[1], known[goal[0]], rule)
-    scores = [metric for metric, larger in known.items() if larger and metric.startswith("test ")]
-    if scores:
-        best = max(_finals(results, scores[0]), default=math.nan)
-        return Target(scores[0], best - 0.02 * abs(best), True, "98% of the best final mean")
-    losses = _finals(results, "train loss")
-    best = min(losses, default=math.nan)
-    first = _mean([r.evaluated[0]["train loss"] for r in results if r.evaluated])
-    value = math.nan if first is None else best + 0.1 * (first - best)
-    return Target("train loss", value, False, "best final mean + 10% of the way from it to the start")
-
-
-def rows(study: Study) -> list[Standing]:
-    """The rows of the table: methods that reach the target by rounds, others by final value, diverged ones last.
-
-    Where only some seeds reach it, the mean is over the lucky ones, so such a row comes after those where all do.
-    """
-    found = []
-    for task, results in by_task(study).items():
-        goal = target(study, task)
-        of_task = [_row(task, name, seeds, goal) for name, seeds in by_name(results).items()]
-        found += sorted(of_task, key=lambda row: _rank(row, goal.larger_is_better))
-    return found
-
-
-def _rank(row: Standing, larger: bool) -> tuple[bool, float, float]:
-    if row.rounds is not None:
-        return row.lost, 0 if row.reached == row.seeds else 1, row.rounds
-    final = math.inf if row.final is None or math.isnan(row.final) else (-row.final if larger else row.final)
-    return row.lost, 2, final
-
-
-def _row(task: str, name: str, seeds: Sequence[Result], goal: Target) -> Standing:
-    hits = [(r, r.reaches(goal.metric, goal.value)) for r in seeds if _has(r, goal.metric)]
-    reached = [(r, [row["round"] for row in r.evaluated].index(hit["round"])) for r, hit in hits if hit is not None]
-    ends = _ends(seeds, goal.metric)
-    return Standing(
-        task,
-        name,
-        seeds=len(seeds),
-        reached=len(reached),
-        rounds=_mean([r.column("round")[i] for r, i in reached]),
-        models=_mean([r.column("models")[i] for r, i in reached]),
-        bytes=_mean([r.column("bytes")[i] for r, i in reached]),
-        final=_mean(ends),
-        spread=_spread(ends),
-        seconds=_mean([r.seconds for r in seeds if r.rows]),
-        diverged=tuple(r.rows[-1]["round"] for r in seeds if r.diverged is not None),
-        unfinished=sum(not r.finished for r in seeds),
-        clients=_mean(
-            [row["messages"] / 2 / row["exchanges"] for r in seeds for row in r.evaluated[-1:] if row["exchanges"]]
-        ),
+def cost_notes(terms: Terms) -> tuple[str, ...]:
+    """What the columns of the second table mean under the study's terms."""
+    reaching = "until an evaluation first reaches the target"
+    if terms.crossing == "stay":
+        reaching = f"until the mean of {terms.window} evaluations crosses the target, if the run does not end below it"
+    return (
+        f"rounds, models, bytes, gradients: {reaching};",
+        "mean over the seeds that reach it.  models: sent by a client that takes part in every exchange; a control",
+        "variate counts as one (FedDyn's measure).  bytes: of all clients, down and up.  seconds: per run, with",
+        "compilation.  clients: mean number per exchange.",
     )
 
 
-def _has(result: Result, metric: str) -> bool:
-    return bool(result.evaluated) and all(metric in row for row in result.evaluated) and metric in result.metrics
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column of a table: its heading, the text of a cell, and the value by which rows are sorted."""
+
+    head: str
+    text: Callable[[Standing], str]
+    value: Callable[[Standing], Any]
 
 
-def _ends(seeds: Sequence[Result], metric: str) -> list[float]:
-    return [float(r.column(metric)[-1]) for r in seeds if r.diverged is None and _has(r, metric)]
+def standing_columns(study: Study, task: str) -> list[Column]:
+    """Methods at equal cost."""
+    found = [Column("method", lambda row: row.label, lambda row: row.label)]
+    for i, (cost, limit) in enumerate(columns_of_cost(study, task).items()):
+        found.append(_at_cost(cost, limit))
+        if i == 0 and verdict(study, task).against:
+            found.append(Column("behind the best by", _behind_words, lambda row: row.behind))
+            found.append(Column("verdict", _verdict_words, lambda row: row.p))
+    found.append(Column("at the end", _final_words, lambda row: _mean_of(row.final)))
+    return found
 
 
-def _finals(results: Sequence[Result], metric: str) -> list[float]:
-    """The final mean of each method that has one."""
-    means = [_mean(_ends(seeds, metric)) for seeds in by_name(results).values()]
-    return [value for value in means if value is not None and math.isfinite(value)]
+def _at_cost(cost: str, limit: float) -> Column:
+    return Column(
+        f"at {amount_words(cost, limit)}",
+        lambda row: _level_words(row.at.get(cost)),
+        lambda row: _mean_of(row.at.get(cost)),
+    )
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    with np.errstate(invalid="ignore"):  # of inf and -inf
-        return float(np.mean(values)) if values else None
-
-
-def _spread(values: Sequence[float]) -> float | None:
-    with np.errstate(invalid="ignore"):
-        return float(np.std(values, ddof=1)) if len(values) > 1 else None
+def cost_columns(goal: Target) -> list[Column]:
+    """What each method needs to reach the target."""
+    return [
+        Column("method", lambda row: row.label, lambda row: row.label),
+        Column("rounds", lambda row: _rounds_words(row, goal), lambda row: row.rounds),
+        Column("models", lambda row: _plain_number(row.models), lambda row: row.models),
+        Column("bytes", lambda row: "-" if row.bytes is None else byte_words(row.bytes), lambda row: row.bytes),
+        Column("gradients", lambda row: _gradient_words(row.gradients), lambda row: row.gradients),
+        Column("seconds", lambda row: "-" if row.seconds is None else f"{row.seconds:.1f}", lambda row: row.seconds),
+        Column("seeds", lambda row: str(row.seeds), lambda row: row.seeds),
+        Column("clients", lambda row: _plain_number(row.clients), lambda row: row.clients),
+    ]
 
 
 def number(value: float | None, like: float | None = None) -> str:
@@ -162,83 +91,152 @@ def number(value: float | None, like: float | None = None) -> str:
     return f"{value:.{max(0, 3 - math.floor(math.log10(abs(reference))))}f}"
 
 
-def byte_words(value: float) -> str:
-    """Bytes with a decimal unit, three digits: 5.78 MB."""
-    power = min(int(math.log10(value)) // 3, 5) if value >= 1 else 0
-    return f"{float(f'{value / 1000**power:.3g}'):g} {('B', 'kB', 'MB', 'GB', 'TB', 'PB')[power]}"
+def _plain_number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}".removesuffix(".0")
 
 
-def cells(row: Standing, plus_minus: str = "+-") -> list[str]:
-    """The cells of a row as text: name, rounds, models, bytes, final, seconds, seeds, clients."""
-    some = f" ({row.reached} of {row.seeds})" if 0 < row.reached < row.seeds else ""
-    never = "not yet" if row.unfinished else "not reached"
-    costs = [never, "-", "-"]
-    if row.rounds is not None and row.models is not None and row.bytes is not None:
-        rounds, models = (f"{value:.1f}".removesuffix(".0") for value in (row.rounds, row.models))
-        costs = [rounds + some, models, byte_words(row.bytes)]
-    final = number(row.final)
-    if row.spread is not None:
-        final += f" {plus_minus} {number(row.spread, like=row.final)}"
-    seconds = "-" if row.seconds is None else f"{row.seconds:.1f}"
-    if words := notes(row):
-        final = words if row.final is None else f"{final}, {words}"
-    clients = "-" if row.clients is None else f"{row.clients:.1f}".removesuffix(".0")
-    return [row.name, *costs, final, seconds, str(row.seeds), clients]
+def _gradient_words(value: float | None) -> str:
+    return "-" if value is None else amount_words("gradients", value).removesuffix(" gradients")
+
+
+def _mean_of(level: Level | None) -> float | None:
+    return None if level is None else level.mean
+
+
+def _level_words(level: Level | None) -> str:
+    if level is None:
+        return "-"
+    spread = "" if level.spread is None else f" +- {number(level.spread, like=level.mean)}"
+    return number(level.mean) + spread
+
+
+def _final_words(row: Standing) -> str:
+    if found := notes(row):
+        return found if row.final is None else f"{_level_words(row.final)}, {found}"
+    return _level_words(row.final)
+
+
+def _behind_words(row: Standing) -> str:
+    if row.behind is None or row.interval is None:
+        return "-"
+    low, high = row.interval
+    room = (high - low) / 2
+    digits = min(max(1 - math.floor(math.log10(room)), 0), 9) if room > 0 else 4  # two of the half-width
+    return f"{row.behind:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def _verdict_words(row: Standing) -> str:
+    if row.p is None:
+        return row.verdict
+    return f"{row.verdict}, p {'< 0.001' if row.p < 0.001 else f'= {row.p:.2g}'}"
+
+
+def _rounds_words(row: Standing, goal: Target) -> str:
+    touched = f"touched at {_plain_number(sum(row.touched) / len(row.touched))}" if row.touched else ""
+    if row.rounds is None:
+        if row.unfinished:
+            return "not yet"
+        if touched:
+            return f"{touched}, {'diverged' if row.diverged else 'ended below'}"
+        return "no target" if math.isnan(goal.value) else "not reached"
+    some = f" ({row.reached} of {row.seeds})" if row.reached < row.seeds else ""
+    return _plain_number(row.rounds) + some
 
 
 def notes(row: Standing) -> str:
-    """A note on seeds that diverged or are unfinished."""
-    words = []
+    """A note on seeds that diverged, are unfinished or are damaged."""
+    found = []
     if row.diverged:
         which = "" if row.lost else f"{len(row.diverged)} of {row.seeds} "
         listed = ", ".join(str(t) for t in sorted(set(row.diverged)))
-        words.append(f"{which}diverged (round{'s' if len(set(row.diverged)) > 1 else ''} {listed})")
-    if row.unfinished:
-        words.append("unfinished" if row.unfinished == row.seeds else f"{row.unfinished} of {row.seeds} unfinished")
-    return ", ".join(words)
+        found.append(f"{which}diverged (round{'s' if len(set(row.diverged)) > 1 else ''} {listed})")
+    for what, count in (("unfinished", row.unfinished), ("damaged", row.damaged)):
+        if count:
+            found.append(what if count == row.seeds else f"{count} of {row.seeds} {what}")
+    return ", ".join(found)
 
 
-def heads(metric: str) -> list[str]:
-    return ["method", "rounds", "models", "bytes", f"final {metric}", "seconds", "seeds", "clients"]
+def target_words(goal: Target) -> str:
+    """The target, where it comes from, and a warning if it means nothing."""
+    warning = "; the initial model meets it already, so reaching it says nothing" if goal.met_at_start else ""
+    return str(goal) if math.isnan(goal.value) else f"{goal} ({goal.rule}{warning})"
 
 
 def text(study: Study) -> str:
-    """The table for a terminal."""
+    """The tables for a terminal."""
     lines = [study.title] if study.title else []
-    found = rows(study)
     for task in by_task(study):
-        goal = target(study, task)
-        table = [heads(goal.metric), *(cells(row) for row in found if row.task == task)]
-        widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
-        table.insert(1, ["-" * width for width in widths])
-        lines += ["", f"{task}: target {goal} ({goal.rule})", ""]
-        for line in table:
-            padded = [
-                c.ljust(w) if i in (0, 4) else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
-            ]
-            lines.append("  ".join(padded).rstrip())
-    return "\n".join([*lines, "", *FOOTNOTE]).lstrip("\n")
+        found, goal, judged = rows(study, task), target(study, task), verdict(study, task)
+        lines += ["", f"{task}: {goal.metric}{_at(judged)}", "", *_aligned(standing_columns(study, task), found)]
+        for sentence in words(judged, {row.name: row.label for row in found}):
+            lines += ["", *textwrap.wrap(sentence, 118, break_on_hyphens=False)]
+        lines += ["", f"{task}: cost to reach {target_words(goal)}", "", *_aligned(cost_columns(goal), found)]
+        lines += [f"settings: {line}" for line in _settings(found)]
+    return "\n".join([*lines, "", *STANDING_NOTES, *cost_notes(study.terms)]).lstrip("\n")
+
+
+def _at(judged: Verdict) -> str:
+    return "" if judged.amount is None else f" at equal cost, {judged.at}"
+
+
+def _settings(found: Sequence[Standing]) -> Iterator[str]:
+    """Where the hyperparameters come from, methods with the same origin together."""
+    origins: dict[str, list[str]] = {}
+    for row in found:
+        if row.setting:
+            origins.setdefault(row.setting, []).append(row.name)
+    for i, (origin, names) in enumerate(origins.items()):
+        yield f"{origin} ({', '.join(names) if len(origins) > 1 else 'all methods'})"
+        if i == 4 and len(origins) > 6:
+            yield f"{len(origins) - 5} more, in the report"
+            return
+
+
+def _aligned(columns: Sequence[Column], found: Sequence[Standing]) -> Iterator[str]:
+    table = [[c.head for c in columns], *([c.text(row) for c in columns] for row in found)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
+    right = [i > 0 and _is_number(line[i] for line in table[1:]) for i in range(len(columns))]
+    table.insert(1, ["-" * width for width in widths])
+    for line in table:
+        padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True))
+        yield "  ".join(padded).rstrip()
+
+
+def _is_number(cells: Iterable[str]) -> bool:
+    """Whether the cells of a column are mostly single numbers, which are aligned at the right."""
+    single = [" " not in cell or cell.endswith("B") for cell in cells]
+    return sum(single) * 2 >= len(single)
 
 
 def plain(study: Study) -> list[dict[str, Any]]:
     """The rows as plain data, with their target. Values that JSON lacks, such as nan, are None."""
-    found, goals = [], {task: target(study, task) for task in by_task(study)}
-    for row in rows(study):
-        goal = goals[row.task]
-        facts = {"task": row.task, "name": row.name, "metric": goal.metric, "target": goal.value, "rule": goal.rule}
-        facts |= {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(row).items()}
-        found.append({k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in facts.items()})
+    found = []
+    for task in by_task(study):
+        goal, limits = target(study, task), columns_of_cost(study, task)
+        for row in rows(study, task):
+            facts: dict[str, Any] = {"task": task, "name": row.name, "metric": goal.metric}
+            facts |= {"target": goal.value, "rule": goal.rule, "budget": study.terms.budget.cost}
+            for cost in ("bytes", "gradients", "rounds", "seconds"):
+                level = row.at.get(cost)
+                facts |= {f"amount of {cost}": limits.get(cost), f"at equal {cost}": _mean_of(level)}
+            facts |= {"final": _mean_of(row.final), "spread": row.final.spread if row.final else None}
+            facts |= {"low": row.interval[0], "high": row.interval[1]} if row.interval else {"low": None, "high": None}
+            kept = {f.name: getattr(row, f.name) for f in dataclasses.fields(row)}
+            facts |= {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items() if k not in _NESTED}
+            found.append({k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in facts.items()})
     return found
 
 
+_NESTED = ("at", "final", "interval")
+
+
 def csv(study: Study) -> str:
-    """The rows in full precision. Fields not reached are empty; rounds of divergence are separated by spaces."""
-    file = io.StringIO()
-    found = plain(study)
-    fields = list(found[0]) if found else [f.name for f in dataclasses.fields(Standing)]
-    writer = comma_separated.DictWriter(file, fields, lineterminator="\n")
+    """The rows in full precision. Fields not reached are empty; several rounds are separated by spaces."""
+    file, found = io.StringIO(), plain(study)
+    writer = comma_separated.DictWriter(file, list(found[0]) if found else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows({**facts, "diverged": " ".join(map(str, facts["diverged"]))} for facts in found)
+    for facts in found:
+        writer.writerow({k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in facts.items()})
     return file.getvalue()
 
 
@@ -252,19 +250,26 @@ LATEX = {c: "\\" + c for c in "&%$#_{}"} | {
 
 
 def escaped(words: str) -> str:
-    return "".join(LATEX.get(c, c) for c in words)
+    return "".join(LATEX.get(c, c) for c in words).replace("+-", r"$\pm$")
 
 
 def latex(study: Study) -> str:
-    """A table for each task; it needs the LaTeX package booktabs."""
-    parts, found = [], rows(study)
+    """Two tables for each task; they need the LaTeX package booktabs."""
+    parts = []
     for task in by_task(study):
-        goal = target(study, task)
-        comment = " ".join(f"{study.title} {task}: target {goal} ({goal.rule})".split())
-        lines = [f"% {comment}", r"\begin{tabular}{lrrrlrrr}", r"\toprule"]
-        lines += [" & ".join(escaped(c) for c in heads(goal.metric)) + r" \\", r"\midrule"]
-        for row in (row for row in found if row.task == task):
-            words = [escaped(c) for c in cells(row, "±")]
-            lines.append(" & ".join(words).replace("±", r"$\pm$") + r" \\")
-        parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n")
+        goal, judged, found = target(study, task), verdict(study, task), rows(study, task)
+        shown = {row.name: row.label for row in found}
+        for columns, comment in (
+            (standing_columns(study, task), f"{goal.metric}{_at(judged)}. {' '.join(words(judged, shown))}"),
+            (cost_columns(goal), f"cost to reach {target_words(goal)}"),
+        ):
+            lines = [
+                "% " + " ".join(f"{study.title} {task}: {comment}".split()),
+                rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
+                r"\toprule",
+                " & ".join(escaped(c.head) for c in columns) + r" \\",
+                r"\midrule",
+                *(" & ".join(escaped(c.text(row)) for c in columns) + r" \\" for row in found),
+            ]
+            parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n")
     return "\n".join(parts)

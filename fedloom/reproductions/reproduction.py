@@ -32,7 +32,7 @@ COUNTS: dict[str, Callable[[Result, Row], float]] = {
 def value_of(measure: Measure, result: Result) -> float:
     """The measured number of a run; the worst there is if the run diverged or never reached the target."""
     if measure.target is not None and measure.counted is not None:
-        row = result.reaches(measure.metric, measure.target)
+        row = result.first_reaches(measure.metric, measure.target)
         return math.inf if row is None else COUNTS[measure.counted](result, row)
     if result.diverged is not None:
         return -math.inf if result.larger_is_better(measure.metric) else math.inf
