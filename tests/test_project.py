@@ -104,7 +104,8 @@ ALLOWED = {  # what each part may import, besides itself
         "systems",
         "tasks",
     },
-    "report": {"experiments", "hyperparameters", "reproductions", "version"},
+    "evidence": {"experiments", "hyperparameters"},
+    "report": {"evidence", "experiments", "hyperparameters", "reproductions", "version"},
 }
 
 

@@ -1,9 +1,7 @@
 """Reports: tables against numbers worked out by hand, pages and figures against the results they show."""
 
-import csv
 import dataclasses
 import html.parser
-import io
 import json
 import math
 import re
@@ -13,7 +11,7 @@ import pytest
 
 from fedloom import report
 from fedloom.experiments import Result, Study, experiment
-from fedloom.report import figures, page, series, tables
+from fedloom.report import figures, page, series
 
 MODEL = 1000  # bytes of the model
 METRICS = {"train loss": False, "test loss": False, "test accuracy": True}
@@ -61,144 +59,6 @@ def some():
     )
 
 
-def by_name(study):
-    return {r.name: r for r in tables.rows(study)}
-
-
-def test_costs_are_those_of_the_first_round_at_the_target():
-    rows = by_name(some())
-    assert (rows["all"].reached, rows["all"].rounds) == (2, (1 + 3) / 2)  # equality reaches: 0.5 in round 1, 0.6 in 3
-    assert rows["all"].models == (1 + 3) / 2
-    assert rows["all"].bytes == (1 * 4 * MODEL + 3 * 4 * MODEL) / 2  # two clients, down and up
-    assert rows["all"].seconds == 2.0
-    assert (rows["slow"].rounds, rows["slow"].models) == (4, 8)  # two models in each round
-    assert rows["slow"].bytes == 4 * 2 * 3 * MODEL
-    assert rows["all"].final == pytest.approx(0.75)
-    assert rows["all"].spread == pytest.approx(math.sqrt(2) * 0.05)  # sample standard deviation of 0.8 and 0.7
-    assert (rows["slow"].spread, rows["slow"].final) == (None, 0.5)
-
-
-def test_exchanges_count_as_rounds_do_for_models_and_bytes():
-    (found,) = tables.rows(Study("", [result("two", [0.1, 0.2, 0.9], exchanges=2)], ("test accuracy", 0.9)))
-    assert (found.rounds, found.models, found.bytes) == (2, 4, 2 * 2 * 4 * MODEL)
-
-
-def test_what_is_not_reached_is_shown_as_such():
-    rows = by_name(some())
-    assert tables.cells(rows["never"])[1:4] == ["not reached", "-", "-"]
-    assert tables.cells(rows["half"])[1] == "1 (1 of 2)"
-    assert rows["half"].final == pytest.approx(0.5)
-    assert (rows["lost"].diverged, rows["lost"].final, rows["lost"].lost) == ((2,), None, True)
-    assert tables.cells(rows["lost"])[4] == "diverged (round 2)"
-    assert rows["under way"].unfinished == 1
-    assert tables.cells(rows["under way"])[1] == "not yet"
-    assert tables.cells(rows["under way"])[4] == "0.2000, unfinished"
-
-
-def test_the_order_is_reached_then_final_then_diverged():
-    assert [r.name for r in tables.rows(some())] == ["all", "slow", "half", "under way", "never", "lost"]
-
-
-def test_one_diverged_seed_of_two_is_left_out_of_the_final_value():
-    study = Study("", [result("a", [0.1] * 5, 0), result("a", [0.1, 0.4], 1, diverged=2)], ("test accuracy", 0.9))
-    (found,) = tables.rows(study)
-    assert (found.final, found.spread, found.lost) == (0.1, None, False)
-    assert tables.cells(found)[4] == "0.1000, 1 of 2 diverged (round 2)"
-
-
-def test_a_run_that_has_not_begun_has_a_row():
-    empty = Result("b", experiment("digits", "fedavg", rounds=4), [], {"metrics": {}})
-    (found,) = tables.rows(Study("", [empty]))
-    assert (found.reached, found.final, found.seconds, found.unfinished) == (0, None, None, 1)
-    assert "unfinished" in tables.text(Study("", [empty]))
-    assert "unfinished" in page.page(Study("", [empty]))
-
-
-def test_the_default_target_is_a_share_of_the_best():
-    study = dataclasses.replace(some(), target=None)
-    goal = tables.target(study, "digits")
-    assert (goal.metric, goal.value) == ("test accuracy", pytest.approx(0.98 * 0.75))
-    assert "98%" in tables.text(study)
-    losses = [dataclasses.replace(r, about={**r.about, "metrics": {"train loss": False}}) for r in study.results]
-    goal = tables.target(Study("", losses), "digits")
-    assert (goal.metric, goal.value) == ("train loss", pytest.approx(1.25 + 0.1 * (1.9 - 1.25)))
-    found = by_name(Study("", losses))["all"]
-    assert (found.reached, found.rounds) == (2, 3.5)  # 1.3 in rounds 3 and 4, where the target is 1.315
-
-
-def test_a_task_may_have_its_own_target():
-    own = [dataclasses.replace(r, about={**r.about, "target": ["test loss", 1.5]}) for r in some().results]
-    goal = tables.target(Study("", own), "digits")
-    assert (goal.metric, goal.value, goal.larger_is_better, goal.rule) == ("test loss", 1.5, False, "the task's own")
-    assert by_name(Study("", own))["all"].rounds == 2  # 2 - 0.5 in round 1, 2 - 0.6 in round 3 of the other
-    given = tables.target(Study("", own, ("test accuracy", 0.4)), "digits")
-    assert (given.metric, given.rule) == ("test accuracy", "given")
-
-
-def test_a_target_without_its_metric_is_refused():
-    with pytest.raises(ValueError, match="Did you mean 'test accuracy'"):
-        tables.rows(dataclasses.replace(some(), target=("test acuracy", 0.5)))
-
-
-def test_tasks_are_apart():
-    study = Study("", [result("a", [0.1, 0.9]), result("a", [0.1, 0.2], task="synthetic-0-0")], ("test accuracy", 0.5))
-    found = tables.rows(study)
-    assert [(r.task, r.seeds, r.reached) for r in found] == [("digits", 1, 1), ("synthetic-0-0", 1, 0)]
-    assert tables.latex(study).count(r"\begin{tabular}") == 2
-    assert [task["task"] for task in data_of(page.page(study))["tasks"]] == ["digits", "synthetic-0-0"]
-
-
-def test_csv_has_the_rows_in_full():
-    study = some()
-    read = list(csv.DictReader(io.StringIO(tables.csv(study))))
-    for line, r in zip(read, tables.rows(study), strict=True):
-        assert line["name"] == r.name
-        for field in ("rounds", "models", "bytes", "final", "spread", "seconds"):
-            assert (float(line[field]) if line[field] else None) == getattr(r, field)
-        assert (int(line["seeds"]), int(line["reached"])) == (r.seeds, r.reached)
-        assert tuple(int(t) for t in line["diverged"].split()) == r.diverged
-        assert float(line["target"]) == 0.5
-
-
-def test_json_and_nan():
-    study = Study("", [result("a", [0.1, math.nan, math.nan])], ("test accuracy", 0.5))
-    (plain,) = json.loads(json.dumps(tables.plain(study), allow_nan=False))
-    assert (plain["final"], plain["reached"], plain["name"]) == (None, 0, "a")
-    band = data_of(page.page(study))["tasks"][0]["series"][0]["metrics"]["test accuracy"]
-    assert band["mean"] == [0.1, None, None]
-
-
-def test_text_is_aligned():
-    lines = tables.text(some()).split("\n")
-    rule = next(i for i, line in enumerate(lines) if line.startswith("---"))
-    ends = [m.end() for m in re.finditer("-+", lines[rule])]
-    assert lines[rule - 1][: ends[1]].endswith("  rounds")
-    body = lines[rule + 1 : rule + 7]
-    assert [line[: ends[1]].split("  ")[-1].strip() for line in body][:2] == ["2", "4"]
-    assert all(line[ends[2] : ends[2] + 2] == "  " for line in body)
-    assert lines[0] == "A <title>"
-    assert any("test accuracy >= 0.5 (given)" in line for line in lines)
-
-
-def test_latex_is_escaped():
-    study = Study("50%", [result(r"a_b & 5% $x^2$ {~} \c #1", [0.1, 0.2])], ("test accuracy", 0.5))
-    lines = tables.latex(study).split("\n")
-    (body,) = [line for line in lines if line.startswith("a")]
-    assert body.startswith(
-        r"a\_b \& 5\% \$x\textasciicircum{}2\$ \{\textasciitilde{}\} \textbackslash{}c \#1 & not yet & "
-    )
-    assert body.count(" & ") == 7
-    assert body.endswith(r" \\")
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (5_784_000, "5.78 MB"), (123_456_789_000, "123 GB")],
-)
-def test_bytes_in_words(value, words):
-    assert tables.byte_words(value) == words
-
-
 def test_a_series_is_the_mean_of_all_seeds_under_way():
     seeds = [
         result("a", [0.0, 0.1, 0.2, 0.3, 0.4], 0),
@@ -224,7 +84,7 @@ def data_of(text):
 def test_the_page_has_the_numbers_of_the_results():
     study = some()
     (task,) = data_of(page.page(study))["tasks"]
-    assert [one["name"] for one in task["series"]] == [r.name for r in tables.rows(study)]
+    assert [one["name"] for one in task["series"]] == [r.name for r in report.rows(study)]
     one = next(one for one in task["series"] if one["name"] == "slow")
     assert one["metrics"]["test accuracy"]["mean"] == study.results[0].column("test accuracy").tolist()
     for axis, column in ((a, c) for a, c in series.AXES.items() if a != "clock"):

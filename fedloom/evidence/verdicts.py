@@ -184,7 +184,7 @@ def _is_share(results: Sequence[Result], metric: str) -> bool:
 
 def _against(best: str, name: str, larger: bool, d: Difference, tested: Tested, level: float) -> Against:
     sign = 1 if larger else -1
-    low, high = sorted(sign * x for x in d.interval(LEVEL))
+    low, high = sorted(sign * x for x in d.interval())
     low_c, high_c = sorted(sign * x for x in d.interval(tested.level))
     p = min(1.0, tested.p * LEVEL / level)
     return Against(
@@ -207,11 +207,10 @@ def words(found: Verdict, shown: Mapping[str, str] | None = None) -> list[str]:
     pairs = f"Holm's correction for {found.pairs} pairs" if found.pairs > 1 else "two methods"
     corrected = f"{pairs}{f' and {found.looks} looks' if found.looks > 1 else ''}"
     if found.separated:
-        return [f"{best} is better than every other method at {found.at}: {evidence}, 95%, {corrected}."]
+        return [f"{best} is better than every other method at {found.at}: {evidence}, level {LEVEL:.0%}, {corrected}."]
     tied = ", ".join(names.get(name, name) for name in found.tied)
-    lines = [
-        f"tied at {found.at}: {tied}. {evidence[0].upper() + evidence[1:]} cannot tell them apart (95%, {corrected})."
-    ]
+    why = f"{evidence} cannot tell them apart (level {LEVEL:.0%}, {corrected})"
+    lines = [f"Tied at {found.at}: {tied}; {why}."]
     second = next(a for a in found.against.values() if a.tied)
     rival = names.get(second.name, second.name)
     if second.behind == 0:

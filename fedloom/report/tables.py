@@ -10,6 +10,7 @@ from typing import Any
 
 from fedloom.evidence.budgets import amount_words, byte_words
 from fedloom.evidence.groups import by_task
+from fedloom.evidence.statistics import LEVEL
 from fedloom.evidence.targets import Target, target
 from fedloom.evidence.verdicts import Verdict, verdict, words
 from fedloom.experiments.study import Study
@@ -18,8 +19,10 @@ from fedloom.report.standings import Level, Standing, columns_of_cost, rows
 
 STANDING_NOTES = (
     "at: the last evaluation that a run could afford, mean +- standard deviation over seeds.  behind: the mean paired",
-    "difference to the best, with a 95% interval for seeds and test examples.  p: Holm's correction for all pairs.",
-    "(everyone), (2 exchanges): a method whose rounds cost more than those of the others, so it gets fewer of them.",
+    "difference to the best, with a 95% interval for seeds and test examples.  worse: p is at most "
+    f"{LEVEL:g} after Holm's",
+    "correction for all pairs of methods, and for looking several times; otherwise tied.  (everyone), (2 exchanges): a",
+    "method whose rounds cost more than those of the others, so that it can afford fewer.",
 )
 
 
