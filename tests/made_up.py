@@ -31,7 +31,8 @@ def run(name, values, seed=0, *, blocks=None, bytes_each=100, gradients_each=10,
     if diverged is not None:
         rows.append({"round": diverged, "diverged": "The training loss is inf."})
     about = {
-        "clients": 100, "parameters": 5, "model bytes": 10, "metrics": METRICS, "test": {"examples": 360, "digest": digest},
+        "clients": 100, "parameters": 5, "model bytes": 10, "metrics": METRICS,
+        "test": {"examples": 360, "digest": digest},
         "bounds": {"test accuracy": [0, 1], "test loss": [0, None]},
     }  # fmt: skip
     made = dataclasses.replace(_base(rounds or len(values) - 1), seed=seed)
