@@ -2,6 +2,7 @@
 
 from fedloom.hyperparameters import nearest
 from fedloom.tasks import feddr, feddyn, fedopt, fedprox, linear_speedup, more
+from fedloom.tasks.evaluated import Evaluation as Evaluation
 from fedloom.tasks.reported import Measure as Measure
 from fedloom.tasks.reported import Reported as Reported
 from fedloom.tasks.task import Loaded as Loaded
