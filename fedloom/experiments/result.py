@@ -46,6 +46,7 @@ class Result:
     seconds: float = 0.0  # spent, including compilation
     directory: pathlib.Path | None = None
     w: np.ndarray | Vector | None = None  # the last model, unless the run diverged
+    damaged: str | None = None  # why the run's directory cannot be read; there are no rows then
 
     @property
     def diverged(self) -> str | None:
