@@ -6,8 +6,7 @@ import shutil
 import pytest
 
 import fedloom as fl
-from fedloom.experiments import compare, experiment, extend, read, read_study, resume_study, run, sweep
-from fedloom.experiments import growth
+from fedloom.experiments import compare, experiment, extend, growth, read, read_study, resume_study, run, sweep
 
 
 def logs(directory):
@@ -61,7 +60,7 @@ def test_a_study_that_grew_has_the_logs_of_one_made_at_once(tmp_path, added):
 
 SYSTEMS = {
     "clock": {"system": fl.System(speeds=3.0)},
-    "faults": {"system.faults": {"name": "mishaps", "lost": 0.2}},
+    "faults": {"system.faults.lost": 0.2},
     "cohorts of several sizes": {"cohort": fl.cohorts.bernoulli(0.3)},
     "tolerance": {"solver": fl.ToTolerance(tolerance=1e-3, lr=0.05)},
 }
@@ -120,7 +119,9 @@ def test_a_run_between_two_evaluations_is_not_begun_again(tmp_path, monkeypatch)
     from fedloom.engines import synchronous
 
     original = synchronous.run_records
-    monkeypatch.setattr(synchronous, "run_records", lambda r, chunk: started.append(r.start.round) or original(r, chunk))
+    monkeypatch.setattr(
+        synchronous, "run_records", lambda r, chunk: started.append(r.start.round) or original(r, chunk)
+    )
     extend(tmp_path / "a", rounds=9)
     extend(tmp_path / "a", rounds=12)
     assert started == [6, 9]
@@ -213,10 +214,10 @@ def test_what_cannot_be_added_is_refused_with_a_reason(tmp_path):
 def test_where_there_is_no_recipe_for_methods(tmp_path):
     data = fl.by_client([[float(i)] for i in range(12)], [i % 2 for i in range(12)], [i % 3 for i in range(12)], test=0)
     compare(fl.Task("mine", data, fl.models.mlp(1, 2)), ["fedavg"], seeds=[0], rounds=1, directory=tmp_path / "object")
-    with pytest.raises(ValueError, match="cannot get more methods: its task was given as an object.*Seeds and rounds can"):
+    with pytest.raises(ValueError, match=r"its task was given as an object.*Seeds and rounds can"):
         extend(tmp_path / "object", algorithms=["feddyn"])
     study(tmp_path / "lr", ["feddyn"], **{"solver.lr": fl.schedules.exponential(0.1, 0.9)})
-    with pytest.raises(ValueError, match="made with a value of solver.lr that cannot be written"):
+    with pytest.raises(ValueError, match=r"made with a value of solver.lr that cannot be written"):
         extend(tmp_path / "lr", algorithms=["feddr"])
     study(tmp_path / "old", ["feddyn"])
     plain = json.loads((tmp_path / "old/study.json").read_text())
@@ -236,7 +237,7 @@ def test_other_versions_do_not_mix(tmp_path, monkeypatch):
 
 
 def test_a_reproduction_can_get_seeds_only(tmp_path):
-    fl.reproductions.reproduce("feddane-figure-1", rounds=1, directory=tmp_path / "a")
+    fl.reproductions.reproduce("feddane-figure1", rounds=1, directory=tmp_path / "a")
     with pytest.raises(ValueError, match="only seeds can be added"):
         extend(tmp_path / "a", rounds=2)
     before = logs(tmp_path / "a")
@@ -291,7 +292,7 @@ def test_seeds_are_added_until_the_results_decide(tmp_path, evidence, enough, lo
     assert resume_study(tmp_path / "a").about["looks"] == looks
 
 
-@pytest.mark.parametrize("stop_at", range(1, 16, 2))
+@pytest.mark.parametrize("stop_at", range(1, 11))
 def test_a_sequence_that_was_stopped_decides_the_same(tmp_path, evidence, stop_at):
     class Stop(Sayings):
         ended = 0
@@ -306,14 +307,14 @@ def test_a_sequence_that_was_stopped_decides_the_same(tmp_path, evidence, stop_a
 
     with pytest.raises(KeyboardInterrupt):
         compare("quadratics", ["feddr"], seeds="3..10", rounds=1, directory=tmp_path / "a", progress=Stop())
-    evidence_of = resume_study(tmp_path / "a")
-    assert evidence_of.about["looks"] == [3, 5]
-    assert len(evidence_of.results) == 5
+    resumed = resume_study(tmp_path / "a")
+    assert resumed.about["looks"] == [3, 5]
+    assert len(resumed.results) == 5
 
 
 @pytest.mark.parametrize("seeds", ["3..", "..3", "5..3", "3..3", "1..4", "a..b", "three", ""])
 def test_ranges_of_seeds_that_are_none(seeds):
-    with pytest.raises(ValueError, match="seeds must go from at least 2 to a larger number, such as 3..10"):
+    with pytest.raises(ValueError, match=r"seeds must go from at least 2 to a larger number, such as 3..10"):
         growth.planned_looks(seeds)
 
 

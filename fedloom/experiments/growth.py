@@ -18,7 +18,7 @@ from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import only_one
 from fedloom.experiments.recipe import from_recipe
 from fedloom.experiments.result import Result
-from fedloom.experiments.run_directory import ABOUT, CONFIG, lengthen, read_config, read_json
+from fedloom.experiments.run_directory import ABOUT, CONFIG, is_over, lengthen, read_config, read_json
 from fedloom.experiments.study import OpenSink, Progress, Study, read_study, resume_alone, resume_runs, run_all
 from fedloom.experiments.study_file import (
     STUDY,
@@ -72,7 +72,7 @@ def extend(
     with only_one(path):
         if _grow(path, plain, seeds, added, rounds):
             write_study_file(path, plain)
-        elif all(r.finished or r.damaged for r in read_study(path).results):
+        elif _is_complete(read_study(path)):
             raise ValueError(f"{path} already has all of this: there is nothing to add.")
     return resume_study(path, None, progress, sinks)
 
@@ -166,6 +166,12 @@ def _grow(
     return True
 
 
+def _is_complete(study: Study) -> bool:
+    """Has nothing been left by a kill? A damaged run stays as it is."""
+    over = [r.damaged or (r.finished and r.directory and is_over(r.directory, r.experiment)) for r in study.results]
+    return all(over) and _is_seen(study)
+
+
 def _check_rounds(whose: str, experiment: Experiment, rounds: int) -> None:
     if rounds < experiment.rounds:
         raise ValueError(
@@ -209,13 +215,16 @@ def _check_versions(runs: Sequence[pathlib.Path]) -> None:
 
 def looked(study: Study) -> Study:
     """The study, with a note of the number of seeds at which its results are seen: statistics correct for that."""
-    seen, seeds = list(study.about.get("looks", ())), len(_seeds(study))
-    if study.about.get("kind") != "comparison" or seen[-1:] == [seeds]:
+    if _is_seen(study):
         return study
-    about = {**study.about, "looks": [*seen, seeds]}
+    about = {**study.about, "looks": [*study.about.get("looks", ()), len(_seeds(study))]}
     if study.directory is not None:
         write_study_file(study.directory, {**read_study_file(study.directory), "about": about})
     return dataclasses.replace(study, about=about)
+
+
+def _is_seen(study: Study) -> bool:
+    return study.about.get("kind") != "comparison" or study.about.get("looks", ())[-1:] == [len(_seeds(study))]
 
 
 def planned_looks(text: str) -> list[int]:
