@@ -94,7 +94,7 @@ def test_a_new_study_runs_its_own_experiments_and_only_a_resumed_one_reads_them(
     runs = quadratics("feddyn")
     with monkeypatch.context() as patch:
         patch.setattr("fedloom.experiments.run_directory.from_toml", read)
-        patch.setattr("fedloom.experiments.study.from_toml", read)
+        patch.setattr("fedloom.experiments.study_file.from_toml", read)
         study = run_all(runs, tmp_path / "study", about={"kind": "test"})
         assert [r.experiment for r in study.results] == [e for _, e in runs]
         run_alone(runs[0][1], tmp_path / "alone")

@@ -3,20 +3,24 @@
 Each line of the standard input is such a moment: what is about to happen, to which file, and for which time. The answer
 is "killed" or, if the child reached the end of the run, the moments that it passed. Children are forked, which saves
 them the imports; that is safe because JAX starts no threads before it is used.
+
+With a second argument, children extend a study instead: it says what they add, in JSON. At a moment that begins with
+"resume: " they resume it.
 """
 
 import builtins
 import collections
 import io
+import json
 import os
 import pathlib
 import signal
 import stat
 import sys
 
-from fedloom.experiments import resume
+from fedloom.experiments import extend, resume, resume_study
 
-DIRECTORY = pathlib.Path(sys.argv[-1])
+DIRECTORY = pathlib.Path(sys.argv[1])
 open_file, fsync, replace = open, os.fsync, os.replace
 last = ""  # the moment to die at
 passed: collections.Counter[str] = collections.Counter()
@@ -30,7 +34,11 @@ def about_to(moment):
 
 
 def is_ours(path):
-    return isinstance(path, str | os.PathLike) and pathlib.Path(path).parent == DIRECTORY
+    return isinstance(path, str | os.PathLike) and DIRECTORY in pathlib.Path(path).parents
+
+
+def name_of(path):
+    return str(pathlib.Path(path).relative_to(DIRECTORY))
 
 
 class Counted:
@@ -64,7 +72,7 @@ class Counted:
 
 def counted_open(path, mode="r", *more, **options):
     file = open_file(path, mode, *more, **options)
-    return Counted(file, pathlib.Path(path).name) if is_ours(path) and set(mode) & set("wax+") else file
+    return Counted(file, name_of(path)) if is_ours(path) and set(mode) & set("wax+") else file
 
 
 def counted_fsync(file):
@@ -74,17 +82,27 @@ def counted_fsync(file):
 
 def counted_replace(old, new):
     if is_ours(new):
-        about_to(f"replace {pathlib.Path(new).name}")
+        about_to(f"replace {name_of(new)}")
     replace(old, new)
+
+
+def go_on(resumed):
+    if len(sys.argv) == 2:
+        resume(DIRECTORY, watch=[lambda row: about_to("continue after a row")], checkpoint_seconds=0)
+    elif resumed:
+        resume_study(DIRECTORY)
+    else:
+        extend(DIRECTORY, **json.loads(sys.argv[2]))
 
 
 if __name__ == "__main__":  # pytest imports it too, to look for doctests
     for last in map(str.strip, sys.stdin):
+        resumed, last = last.startswith("resume: "), last.removeprefix("resume: ")
         child = os.fork()
         if child == 0:
             builtins.open = io.open = counted_open
             os.fsync, os.replace = counted_fsync, counted_replace
-            resume(DIRECTORY, watch=[lambda row: about_to("continue after a row")], checkpoint_seconds=0)
+            go_on(resumed)
             print(*passed, sep=", ", flush=True)
             os._exit(0)
         _, status = os.waitpid(child, 0)

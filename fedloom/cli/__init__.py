@@ -10,10 +10,11 @@ from typing import Any, NoReturn
 
 import jax
 
-from fedloom.cli import experimenting, listing
+from fedloom.cli import experimenting, growing, listing
 from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
+from fedloom.cli.output import forget, how_to_resume
 from fedloom.hyperparameters import nearest
 from fedloom.places import cache_directory
 from fedloom.version import __version__
@@ -53,6 +54,7 @@ def parser(complete: bool = False) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"fedloom {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     experimenting.add(commands, complete)
+    growing.add(commands)
     listing.add(commands, complete)
     shell = commands.add_parser("completion", help="print a completion script for your shell")
     shell.add_argument("shell", choices=("bash", "zsh", "tcsh"), help='for bash: eval "$(fedloom completion bash)"')
@@ -93,6 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command with the given arguments, and return the exit code."""
     try:
         listen()
+        forget()
         plain, dotted = take_dotted(sys.argv[1:] if arguments is None else arguments)
         given, rest = parser().parse_known_args(plain)
         unknown = rest or [f"--{name}" for name in dotted if not hasattr(given, "fields")]
@@ -107,8 +110,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"fedloom: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"fedloom: {error}.{experimenting.how_to_resume()}", file=sys.stderr)
+        print(f"fedloom: {error}.{how_to_resume()}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"\nfedloom: interrupted.{experimenting.how_to_resume()}", file=sys.stderr)
+        print(f"\nfedloom: interrupted.{how_to_resume()}", file=sys.stderr)
         return 130

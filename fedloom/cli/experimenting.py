@@ -1,39 +1,26 @@
-"""The commands that run or report experiments: compare, run, sweep, reproduce, resume, report."""
+"""The commands that start or report experiments: compare, run, sweep, reproduce, report."""
 
 import argparse
 import dataclasses
 import itertools
-import json
 import pathlib
-import re
-import sys
 from typing import Any
 
 from fedloom import reproductions, sinks
 from fedloom.cli.flags import add_fields, add_terms, changes, numbers, target, terms
-from fedloom.cli.interruption import Interruptible
+from fedloom.cli.output import conclude, new_directory, outputs, progress
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.definition import FIELDS, Experiment, method_name
+from fedloom.experiments.finding import find_runs
+from fedloom.experiments.growth import decided, planned_looks
 from fedloom.experiments.loading import find_task
 from fedloom.experiments.points import over
 from fedloom.experiments.presets import PRESETS
-from fedloom.experiments.progress import Json, Lines, Live
-from fedloom.experiments.run_directory import CONFIG
+from fedloom.experiments.recipe import recipe
 from fedloom.experiments.settings import experiment, from_toml
-from fedloom.experiments.study import (
-    STUDY,
-    Progress,
-    Study,
-    find_runs,
-    read_study,
-    resume_alone,
-    resume_study,
-    run_all,
-    run_alone,
-)
-from fedloom.experiments.sweeps import Select, resume_sweep, sweep, sweep_table
-from fedloom.sinks import SINKS
+from fedloom.experiments.study import run_all, run_alone
+from fedloom.experiments.sweeps import Select, sweep
 from fedloom.tasks import TASKS
 
 COMPARE = """\
@@ -75,19 +62,23 @@ def add(commands: Any, complete: bool) -> None:
     c.add_argument("tasks", nargs="*", default=["digits"], metavar="TASK", help="default: digits", choices=tasks)
     c.add_argument("--algorithms", metavar="A,B,C", help="default: all that the task has settings for")
     c.add_argument(
-        "--seeds", default="3", metavar="N", help="how many seeds, or a list separated by commas (default 3)"
+        "--seeds",
+        default="3",
+        metavar="N",
+        help="how many seeds, a list separated by commas, or 3..10: from 3 to 10, until a method is separated "
+        "(default 3)",
     )
     c.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
     add_terms(c)
     add_fields(c, complete, leave_out=("algorithm",))
-    _outputs(c)
+    outputs(c)
 
     r = command("run", "run one experiment", RUN, _run)
     r.add_argument("task", metavar="TASK", help="a task or a TOML file", choices=tasks)
     r.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
     r.add_argument("--seed", type=int, metavar="N", help=FIELDS["seed"].metadata["doc"])
     add_fields(r, complete)
-    _outputs(r)
+    outputs(r)
 
     s = command("sweep", "run one experiment with several values of some fields", SWEEP, _sweep)
     s.add_argument("task", metavar="TASK", help="a task or a TOML file", choices=tasks)
@@ -103,7 +94,7 @@ def add(commands: Any, complete: bool) -> None:
     s.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
     s.add_argument("--seed", type=int, metavar="N", help="the seed of all points")
     add_fields(s, complete)
-    _outputs(s, sink=False)
+    outputs(s, sink=False)
 
     p = command(
         "reproduce",
@@ -115,11 +106,7 @@ def add(commands: Any, complete: bool) -> None:
     p.add_argument("name", metavar="NAME", help="from `fedloom list experiments`", choices=names)
     p.add_argument("--seeds", metavar="N", help="how many seeds, or a list separated by commas")
     p.add_argument("--rounds", type=int, metavar="N", help="number of rounds, if fewer than in the paper will do")
-    _outputs(p)
-
-    d = command("resume", "continue what was stopped", "Continue a run, a comparison or a sweep.", _resume)
-    d.add_argument("directory", metavar="DIR")
-    _outputs(d, out=False)
+    outputs(p)
 
     e = command(
         "report", "write the report of any set of runs", "Write a report of all runs in the directories.", _report
@@ -130,48 +117,6 @@ def add(commands: Any, complete: bool) -> None:
         "--out", metavar="DIR", help="where to write it (default: the directory itself, or report-N for several)"
     )
     e.add_argument("--json", action="store_true", help="print the table as JSON")
-
-
-def _outputs(command: argparse.ArgumentParser, out: bool = True, sink: bool = True) -> None:
-    group = command.add_argument_group("output")
-    if out:
-        group.add_argument("--out", metavar="DIR", help="a new directory (default: the next number in runs/)")
-    if sink:
-        words = f"also send the rows to {', '.join(SINKS)}; repeatable"
-        group.add_argument("--sink", action="append", default=[], metavar="S", help=words)
-    group.add_argument("--quiet", action="store_true", help="do not report progress")
-    group.add_argument("--json", action="store_true", help="print rows and table as lines of JSON")
-
-
-_directory: list[pathlib.Path] = []  # that of the command, for messages after an interruption
-
-
-def how_to_resume() -> str:
-    """The end of an error message, if there is something to resume."""
-    if not _directory or not any((_directory[-1] / file).exists() for file in (CONFIG, STUDY)):
-        return ""
-    return f" Run `fedloom resume {_directory[-1]}` to continue."
-
-
-def _new_directory(given: argparse.Namespace, name: str) -> pathlib.Path:
-    """--out, or the next free number in runs/."""
-    if given.out is not None:
-        path = pathlib.Path(given.out)
-    else:
-        stem = f"{given.command}-" + re.sub("[^A-Za-z0-9.=_-]+", "-", pathlib.Path(name).stem)
-        taken = (p.name for p in pathlib.Path("runs").glob(f"{stem}-*"))
-        numbers = [int(n) for t in taken if (n := t.removeprefix(f"{stem}-")).isdigit()]
-        path = pathlib.Path("runs") / f"{stem}-{max(numbers, default=0) + 1}"
-    _directory.append(path)
-    return path
-
-
-def _progress(given: argparse.Namespace) -> Progress:
-    if given.json:
-        return Interruptible(Json())
-    if given.quiet:
-        return Interruptible(None)
-    return Interruptible(Live() if sys.stderr.isatty() else Lines())
 
 
 def _experiment(given: argparse.Namespace) -> Experiment:
@@ -193,7 +138,8 @@ def _from_file(path: str) -> Experiment:
 
 
 def _compare(given: argparse.Namespace) -> int:
-    seeds = numbers(given.seeds, "--seeds")
+    looks = {"planned": planned_looks(given.seeds)} if ".." in given.seeds else {}
+    seeds = list(range(looks["planned"][0])) if looks else numbers(given.seeds, "--seeds")
     tasks, fields = given.tasks, changes(given)
     sink = [sinks.sink(name) for name in given.sink]
     if all(t.endswith(".toml") for t in tasks):
@@ -201,32 +147,38 @@ def _compare(given: argparse.Namespace) -> int:
             raise ValueError("--algorithms and --variant require a task; TOML files have algorithms of their own.")
         base = [(pathlib.Path(t).stem, changed(_from_file(t), fields)) for t in tasks]
         runs = [(name, changed(e, {"seed": seed})) for name, e in base for seed in seeds]
-        title, own = "a comparison", None
+        title, own, made = (
+            "a comparison",
+            None,
+            {"no recipe": "it was made from TOML files, which have methods of their own"},
+        )
     elif len(tasks) > 1:
         raise ValueError(f"compare takes one task, or TOML files; got {' '.join(tasks)}.")
     else:
         names = None if given.algorithms is None else [n.strip() for n in given.algorithms.split(",") if n.strip()]
         runs = list(comparison(tasks[0], names, seeds=seeds, variant=given.variant, changes=fields))
         title, own = f"{find_task(tasks[0]).name}: a comparison", find_task(tasks[0]).target
+        made = recipe(tasks[0], given.variant, fields)
     wanted = target(given.target, own[0] if own else "test accuracy") or own
+    shown = progress(given)
     study = run_all(
         runs,
-        _new_directory(given, tasks[0]),
+        new_directory(given, tasks[0]),
         title=title,
         target=wanted,
         terms=terms(given),
-        about={"kind": "comparison"},
-        progress=_progress(given),
+        about={"kind": "comparison", **made, **looks},
+        progress=shown,
         sinks=sink,
     )
-    return _conclude(study, given)
+    return conclude(decided(study, shown, sink), given)
 
 
 def _run(given: argparse.Namespace) -> int:
     e = _experiment(given)
     opened = [sinks.sink(s) for s in given.sink]
-    path = _new_directory(given, f"{e.base_task().name}-{method_name(e.algorithm)}")
-    return _conclude(run_alone(e, path, _progress(given), opened), given)
+    path = new_directory(given, f"{e.base_task().name}-{method_name(e.algorithm)}")
+    return conclude(run_alone(e, path, progress(given), opened), given)
 
 
 def _sweep(given: argparse.Namespace) -> int:
@@ -234,12 +186,12 @@ def _sweep(given: argparse.Namespace) -> int:
     study = sweep(
         e,
         over(given.over, given.preset, e),
-        directory=_new_directory(given, e.base_task().name),
+        directory=new_directory(given, e.base_task().name),
         random=given.random,
         select=Select(given.select, given.last),
-        progress=_progress(given),
+        progress=progress(given),
     )
-    return _conclude(study, given)
+    return conclude(study, given)
 
 
 def _reproduce(given: argparse.Namespace) -> int:
@@ -247,22 +199,11 @@ def _reproduce(given: argparse.Namespace) -> int:
         given.name,
         seeds=None if given.seeds is None else numbers(given.seeds, "--seeds"),
         rounds=given.rounds,
-        directory=_new_directory(given, given.name),
-        progress=_progress(given),
+        directory=new_directory(given, given.name),
+        progress=progress(given),
         sinks=[sinks.sink(s) for s in given.sink],
     )
-    return _conclude(study, given)
-
-
-def _resume(given: argparse.Namespace) -> int:
-    path = pathlib.Path(given.directory)
-    _directory.append(path)
-    opened = [sinks.sink(s) for s in given.sink]
-    if (path / CONFIG).exists():
-        return _conclude(resume_alone(path, _progress(given), opened), given)
-    if read_study(path).about.get("kind") == "sweep":
-        return _conclude(resume_sweep(path, progress=_progress(given)), given)
-    return _conclude(resume_study(path, None, _progress(given), opened), given)
+    return conclude(study, given)
 
 
 def _report(given: argparse.Namespace) -> int:
@@ -276,22 +217,4 @@ def _report(given: argparse.Namespace) -> int:
         place = pathlib.Path(given.directories[0])
     else:  # not into any of them, which may have a report of its own
         place = next(p for n in itertools.count(1) if not (p := pathlib.Path(f"report-{n}")).exists())
-    return _conclude(study, given, place)
-
-
-def _conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | None = None) -> int:
-    """Write the report; print the table and the path of the report."""
-    kind = study.about.get("kind")
-    place = directory or study.directory
-    assert place is not None
-    from fedloom import report  # imported late: it takes half a second, for which no run should wait
-
-    path = report.write(study, place)
-    if given.json:
-        print(json.dumps({"table": report.plain(study), "report": str(path)}))
-    else:
-        print({"sweep": sweep_table, "reproduction": reproductions.text}.get(str(kind), report.text)(study))
-        if words := report.clock_text(study):
-            print(words)
-        print(f"\nreport: {path}")
-    return 3 if all(r.diverged for r in study.results) else 0
+    return conclude(study, given, place)

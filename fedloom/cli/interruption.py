@@ -48,6 +48,10 @@ class Interruptible:
         if self.inner is not None:
             self.inner.end(result)
 
+    def say(self, words: str) -> None:
+        if self.inner is not None:
+            self.inner.say(words)
+
     def close(self) -> None:
         if self.inner is not None:
             self.inner.close()

@@ -3,6 +3,9 @@
 from fedloom.experiments.changes import changed as changed
 from fedloom.experiments.comparisons import compare as compare
 from fedloom.experiments.definition import Experiment as Experiment
+from fedloom.experiments.finding import find_runs as find_runs
+from fedloom.experiments.growth import extend as extend
+from fedloom.experiments.growth import resume_study as resume_study
 from fedloom.experiments.points import Range as Range
 from fedloom.experiments.progress import Lines as Lines
 from fedloom.experiments.progress import Live as Live
@@ -14,9 +17,8 @@ from fedloom.experiments.settings import experiment as experiment
 from fedloom.experiments.settings import from_config as from_config
 from fedloom.experiments.settings import from_toml as from_toml
 from fedloom.experiments.study import Study as Study
-from fedloom.experiments.study import find_runs as find_runs
+from fedloom.experiments.study import begin_again as begin_again
 from fedloom.experiments.study import read_study as read_study
-from fedloom.experiments.study import resume_study as resume_study
 from fedloom.experiments.study import run_all as run_all
 from fedloom.experiments.sweeps import Point as Point
 from fedloom.experiments.sweeps import Select as Select

@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import pathlib
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from fedloom.engines.memory_store import Memories, known_memories, store_for, wr
 from fedloom.engines.records import Counters, Record
 from fedloom.engines.trees import shapes
 from fedloom.experiments.about import versions
-from fedloom.experiments.files import write_whole
+from fedloom.experiments.files import Damaged, write_whole
 from fedloom.problem import Vector
 
 FORMAT = 3  # 1 stored the weights of dense layers as [in, out]; 2 had no simulated time
@@ -58,22 +59,30 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> Non
 def read_meta(path: pathlib.Path) -> dict[str, Any]:
     with _opened(path) as arrays:
         if "meta" not in arrays:
-            raise ValueError(f"{path} is not a checkpoint.")
+            raise Damaged(f"{path} is not a checkpoint.")
         meta = json.loads(arrays["meta"].tobytes())
         if {*meta["arrays"], "meta"} != set(arrays):  # which zip's checksums do not cover
-            raise ValueError(f"{path} is not a complete checkpoint.")
+            raise Damaged(f"{path} is not a complete checkpoint.")
         return meta
 
 
 def check_config(path: pathlib.Path, config: str) -> None:
+    """Raise a ValueError unless the checkpoint is one that the experiment passes through."""
     meta = read_meta(path)
     if meta["format"] != FORMAT:
         raise ValueError(
             f"{path} has format {meta['format']}, but this version of FedLoom reads format {FORMAT}; use FedLoom "
             f"{meta['versions']['fedloom']}, or run the experiment again in another directory."
         )
-    if meta.get("config") != config:
-        raise ValueError(f"{path} belongs to another experiment: {path.parent / 'config.toml'} was changed.")
+    if meta.get("config") != config and not _leads_to(meta, tomllib.loads(config)):
+        raise Damaged(f"{path} belongs to another experiment: {path.parent / 'config.toml'} was changed.")
+
+
+def _leads_to(meta: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Does the same run with more rounds pass through this checkpoint? It does where both have an evaluation."""
+    old = tomllib.loads(meta.get("config", ""))
+    same = {**old, "rounds": 0} == {**new, "rounds": 0}
+    return same and old["rounds"] <= new["rounds"] and meta["round"] % new["evaluate_every"] == 0
 
 
 def read_model(path: pathlib.Path) -> np.ndarray:
@@ -121,19 +130,19 @@ def _opened(path: pathlib.Path) -> Iterator[Any]:
         try:
             arrays = np.load(file, allow_pickle=False)
         except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} cannot be read as a checkpoint: {error}.") from error
+            raise Damaged(f"{path} cannot be read as a checkpoint: {error}.") from error
         try:
             yield arrays
         except (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:  # from a damaged zip file
-            raise ValueError(f"{path} is damaged: {error}.") from error
+            raise Damaged(f"{path} is damaged: {error}.") from error
 
 
 def _server(path: pathlib.Path, arrays: Any, algorithm: Algorithm, w: Vector) -> Any:
     blank = jax.tree.map(jnp.asarray, algorithm.init(w))
     leaves, structure = jax.tree.flatten(blank)
     if f"server {len(leaves) - 1}" not in arrays or f"server {len(leaves)}" in arrays:
-        raise ValueError(f"{path} does not hold a server state of {type(algorithm).__name__}.")
+        raise Damaged(f"{path} does not hold a server state of {type(algorithm).__name__}.")
     server = jax.tree.unflatten(structure, [jnp.asarray(arrays[f"server {i}"]) for i in range(len(leaves))])
     if shapes(server) != shapes(blank):
-        raise ValueError(f"{path} holds a model of another size or float type than the experiment's.")
+        raise Damaged(f"{path} holds a model of another size or float type than the experiment's.")
     return server

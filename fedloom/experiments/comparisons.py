@@ -7,7 +7,9 @@ from typing import Any
 from fedloom.algorithm import Algorithm
 from fedloom.algorithms import ALGORITHMS
 from fedloom.experiments.definition import Experiment
+from fedloom.experiments.growth import decided, planned_looks
 from fedloom.experiments.loading import find_task
+from fedloom.experiments.recipe import recipe
 from fedloom.experiments.settings import experiment, methods
 from fedloom.experiments.study import OpenSink, Progress, Runs, Study, run_all
 from fedloom.hyperparameters import brief
@@ -20,7 +22,7 @@ def compare(
     task: str | Task = "digits",
     algorithms: Sequence[str | Algorithm] | None = None,
     *,
-    seeds: Sequence[int] = SEEDS,
+    seeds: Sequence[int] | str = SEEDS,
     variant: str | None = None,
     target: tuple[str, float] | None = None,
     directory: str | os.PathLike[str] | None = None,
@@ -33,7 +35,8 @@ def compare(
     Args:
         task: the name of a task, FILE.py:NAME, or a task.
         algorithms: names, which get the task's own settings, or algorithms; None: all that the task has settings for.
-        seeds: one run of each method for each seed.
+        seeds: one run of each method for each seed. "3..10" starts with three seeds and adds more until one method is
+            separated from all others, or there are ten.
         variant: which of the task's settings to use; the first if None.
         target: a metric and the value to reach; the task's own if None.
         directory: a new directory for the runs; None keeps everything in memory.
@@ -42,16 +45,18 @@ def compare(
         changes: fields to change in all experiments: rounds=50, or **{"solver.lr": 0.1}.
     """
     found = task if isinstance(task, Task) else find_task(task)
-    runs = comparison(task, algorithms, seeds=seeds, variant=variant, changes=changes)
-    return run_all(
-        runs,
+    looks = {"planned": planned_looks(seeds)} if isinstance(seeds, str) else {}
+    first = range(looks["planned"][0]) if isinstance(seeds, str) else seeds
+    study = run_all(
+        comparison(task, algorithms, seeds=first, variant=variant, changes=changes),
         directory,
         title=f"{found.name}: a comparison",
         target=target or found.target,
-        about={"kind": "comparison"},
+        about={"kind": "comparison", **recipe(task, variant, changes), **looks},
         progress=progress,
         sinks=sinks,
     )
+    return decided(study, progress, sinks)
 
 
 def comparison(

@@ -13,11 +13,26 @@ except ImportError:  # Windows: there is no lock against a second process in the
 DRAFT = ".draft"  # the suffix of a file that is not complete
 
 
+class Damaged(ValueError):
+    """A file of a run that cannot be used; the message names it. Other runs of the same study are not affected."""
+
+
+@contextlib.contextmanager
+def naming(path: pathlib.Path) -> Iterator[None]:
+    """Let an error of the machine, such as a full disk, say which file it is about."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def write_whole(path: pathlib.Path, content: bytes) -> None:
     """Put the content at `path` in one step: readers see the old file or the new one, even after a power cut."""
     draft = path.with_name(path.name + DRAFT)
     try:
-        with open(draft, "wb") as file:
+        with naming(path), open(draft, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

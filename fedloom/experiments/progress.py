@@ -80,6 +80,10 @@ def _plan(result: Result) -> str:
     return f" ({plan})" if plan else ""
 
 
+def damage(result: Result) -> str:
+    return f"{result.name}, seed {result.experiment.seed}, is damaged: {result.damaged}"
+
+
 def brief_values(row: Row) -> str:
     """The training loss and one more metric, which fit beside a bar."""
     names = [n for n in row if n not in NOT_METRICS]
@@ -112,11 +116,18 @@ class Lines:
         """A run has ended."""
         self.ended += 1
         self.pace.end(result)
+        if result.damaged is not None:
+            self._say(f"[{self.ended}/{self.runs}] {damage(result)}")
+            return
         row = result.rows[-1]
         self._say(
             f"[{self.ended}/{self.runs}] {result.name}, seed {result.experiment.seed}: {row['round']} rounds, "
             f"{values(row)}, {duration(result.seconds)}{_plan(result)}"
         )
+
+    def say(self, words: str) -> None:
+        """A sentence about the study as a whole."""
+        self._say(words)
 
     def close(self) -> None:
         """No more rows will come."""
@@ -146,6 +157,8 @@ class Live:
         self.pace = Pace(runs)
         self.names = [name for name, _ in runs]
         self.results: list[Result] = []
+        for task in self.bars.task_ids:  # of the runs before, in a study that grew
+            self.bars.remove_task(task)
         self.study: TaskID = self.bars.add_task("runs", total=len(runs), words="")
         self.run: TaskID = self.bars.add_task("", total=1, words="compiling")
         self.bars.start()
@@ -171,15 +184,18 @@ class Live:
         self.results.append(result)
         self.pace.end(result)
         self.bars.update(self.study, completed=len(self.results))
+        if result.damaged is not None:
+            self.say(damage(result))
+            return
         same = [r for r in self.results if r.name == result.name]
         if len(same) == self.names.count(result.name):
             seconds = duration(sum(r.seconds for r in same))
             seeds = f"{len(same)} seeds" if len(same) > 1 else f"seed {result.experiment.seed}"
-            self.bars.print(
-                f"{result.name}: {seeds}, {seconds}{_plan(result)}; {values(result.rows[-1])}",
-                markup=False,
-                highlight=False,
-            )
+            self.say(f"{result.name}: {seeds}, {seconds}{_plan(result)}; {values(result.rows[-1])}")
+
+    def say(self, words: str) -> None:
+        """A sentence about the study as a whole."""
+        self.console.print(words, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """No more rows will come."""
@@ -197,7 +213,11 @@ class Json:
         self._say({"name": name, "seed": experiment.seed, **shown})
 
     def end(self, result: Result) -> None:
-        self._say({"name": result.name, "seed": result.experiment.seed, "seconds": round(result.seconds, 3)})
+        damaged = {} if result.damaged is None else {"damaged": result.damaged}
+        self._say({"name": result.name, "seed": result.experiment.seed, "seconds": round(result.seconds, 3), **damaged})
+
+    def say(self, words: str) -> None:
+        self._say({"note": words})
 
     def close(self) -> None:
         pass

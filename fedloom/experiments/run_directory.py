@@ -5,21 +5,25 @@ It has
 * about.json: the federation in figures, versions, machine;
 * log.jsonl: a row for each evaluated round; equal experiments have equal logs, byte for byte;
 * checkpoint.npz: the last checkpoint; rows that were logged after it are cut off and written again;
+* earlier.npz: only of a run that ends between two evaluations: the checkpoint at the first of them, from which a longer
+  run can go on;
 * seconds.json: the time spent, which is not part of the log.
 """
 
 import json
 import os
 import pathlib
+import shlex
 from typing import Any
 
 from fedloom.experiments import checkpoint
 from fedloom.experiments.definition import Experiment, method_name
-from fedloom.experiments.files import DRAFT, write_whole
+from fedloom.experiments.files import DRAFT, Damaged, only_one, write_whole
 from fedloom.experiments.result import Result, Row
 from fedloom.experiments.settings import from_toml
 
 CONFIG, ABOUT, LOG, CHECKPOINT, SECONDS = "config.toml", "about.json", "log.jsonl", "checkpoint.npz", "seconds.json"
+EARLIER = "earlier.npz"
 
 
 def create_run(experiment: Experiment, directory: str | os.PathLike[str]) -> None:
@@ -27,8 +31,10 @@ def create_run(experiment: Experiment, directory: str | os.PathLike[str]) -> Non
     path = pathlib.Path(directory)
     text = experiment.to_toml().encode()
     if (path / CONFIG).exists():
+        there = shlex.quote(str(path))
         raise ValueError(
-            f"{path} already has a run; run `fedloom resume {path}` to continue, or choose another directory."
+            f"{path} already has a run; run `fedloom resume {there}` to continue, `fedloom extend {there} --rounds N` "
+            "to give it more rounds, or choose another directory."
         )
     new_directory(path)
     write_whole(path / CONFIG, text)
@@ -53,8 +59,8 @@ def read(directory: str | os.PathLike[str], name: str = "", experiment: Experime
     experiment = experiment or read_config(path)
     rows = read_rows(path)
     if rows and not (path / ABOUT).exists():
-        raise ValueError(f"{path / ABOUT} is missing; the run cannot be read without it.")
-    facts = read_json(path / ABOUT) if rows else {"metrics": {}}
+        raise Damaged(f"{path / ABOUT} is missing; the run cannot be read without it.")
+    facts = read_json(path / ABOUT, "metrics") if rows else {"metrics": {}}
     saved = path / CHECKPOINT
     model = None
     if saved.exists():
@@ -81,7 +87,38 @@ def read_config(path: pathlib.Path) -> Experiment:
         raise ValueError(f"There is no directory {path}.")
     if not (path / CONFIG).is_file():
         raise ValueError(f"{path} is not the directory of a run: it has no {CONFIG}.")
-    return from_toml((path / CONFIG).read_text(), str(path / CONFIG))
+    try:
+        return from_toml((path / CONFIG).read_text(), str(path / CONFIG))
+    except UnicodeDecodeError as error:
+        raise Damaged(f"{path / CONFIG} is damaged: {error}.") from error
+    except ValueError as error:
+        raise Damaged(str(error)) from error
+
+
+def lengthen(path: pathlib.Path, experiment: Experiment) -> None:
+    """Give a run more rounds: the experiment is its own but for `rounds`.
+
+    The run will go on from the last checkpoint that the longer run passes through too. The last row of a run that ends
+    between two evaluations is not in the longer run's log; nor is a divergence that was noticed there.
+    """
+    with only_one(path):
+        old = read_config(path)
+        end = whole_rounds(old)
+        saved, earlier, rows = path / CHECKPOINT, path / EARLIER, read_rows(path)
+        if saved.exists() and checkpoint.read_meta(saved)["round"] > end:
+            if earlier.exists() and checkpoint.read_meta(earlier)["round"] == end:
+                os.replace(earlier, saved)
+            else:
+                saved.unlink()
+        elif rows and "diverged" in rows[-1] and rows[-1]["round"] > end:
+            lines = (path / LOG).read_bytes().split(b"\n")[:-1]
+            write_whole(path / LOG, b"".join(line + b"\n" for line in lines[:-1]))
+        write_whole(path / CONFIG, experiment.to_toml().encode())
+
+
+def whole_rounds(experiment: Experiment) -> int:
+    """The last round that is evaluated however many rounds there are."""
+    return experiment.rounds // experiment.evaluate_every * experiment.evaluate_every
 
 
 def read_rows(path: pathlib.Path) -> list[Row]:
@@ -89,18 +126,25 @@ def read_rows(path: pathlib.Path) -> list[Row]:
     if not (path / LOG).exists():
         return []
     try:
-        return [json.loads(line) for line in (path / LOG).read_bytes().split(b"\n")[:-1]]
+        rows = [json.loads(line) for line in (path / LOG).read_bytes().split(b"\n")[:-1]]
     except ValueError as error:
-        raise ValueError(f"{path / LOG} is damaged: {error}.") from error
+        raise Damaged(f"{path / LOG} is damaged: {error}.") from error
+    if not all(isinstance(row, dict) and "round" in row for row in rows):
+        raise Damaged(f"{path / LOG} is damaged: a line is not a row of a log.")
+    return rows
 
 
 def read_seconds(path: pathlib.Path) -> float:
     """The time spent on the run until its last checkpoint."""
-    return float(read_json(path / SECONDS)["seconds"]) if (path / SECONDS).exists() else 0.0
+    return float(read_json(path / SECONDS, "seconds")["seconds"]) if (path / SECONDS).exists() else 0.0
 
 
-def read_json(path: pathlib.Path) -> Any:
+def read_json(path: pathlib.Path, *keys: str) -> dict[str, Any]:
+    """The table of a JSON file, which must have these keys."""
     try:
-        return json.loads(path.read_bytes())
+        table = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
+        raise Damaged(f"{path} is damaged: {error}.") from error
+    if not isinstance(table, dict) or not all(key in table for key in keys):
+        raise Damaged(f"{path} is damaged: it is not a table with {', '.join(keys) or 'keys'}.")
+    return table

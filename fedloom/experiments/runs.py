@@ -17,12 +17,13 @@ from fedloom.engines.plan import Plan
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import about
 from fedloom.experiments.definition import Checked, Experiment, method_name
-from fedloom.experiments.files import only_one, write_whole
+from fedloom.experiments.files import Damaged, naming, only_one, write_whole
 from fedloom.experiments.result import COUNTERS, Result, Row, clock_columns
 from fedloom.experiments.run_directory import (
     ABOUT,
     CHECKPOINT,
     CONFIG,
+    EARLIER,
     LOG,
     SECONDS,
     create_run,
@@ -32,6 +33,7 @@ from fedloom.experiments.run_directory import (
     read_json,
     read_rows,
     read_seconds,
+    whole_rounds,
 )
 from fedloom.problem import Vector
 
@@ -141,7 +143,9 @@ class Running:
 
     def close(self) -> None:
         if self.log is not None:
-            self.log.close()
+            assert self.directory is not None
+            with naming(self.directory / LOG):
+                self.log.close()
 
     def result(self, w: Vector | None) -> Result:
         return Result(self.name, self.experiment, self.rows, self.about, self._seconds(), self.directory, w)
@@ -155,7 +159,7 @@ class Running:
             )
         self.spent = read_seconds(directory)
         if length and (not (directory / LOG).exists() or (directory / LOG).stat().st_size < length):
-            raise ValueError(
+            raise Damaged(
                 f"{directory / LOG} is shorter than its checkpoint says, so rows were removed. Run the experiment "
                 "again in another directory."
             )
@@ -196,6 +200,8 @@ class Running:
                 if not self.take(record, self.evaluation.of(record.w, record.clients)):
                     return None
                 w = record.w
+                if self.directory is not None and record.round == whole_rounds(e) < e.rounds:
+                    self._save(self.directory, record, EARLIER)
         except NonFiniteUpdate as error:
             self.give_up(error.round, str(error))
             return None
@@ -242,16 +248,19 @@ class Running:
     def _write(self, row: Row) -> None:
         self.rows.append(row)
         if self.log is not None:
-            self.log.write(json.dumps(row).encode() + b"\n")
-            self.log.flush()
+            assert self.directory is not None
+            with naming(self.directory / LOG):
+                self.log.write(json.dumps(row).encode() + b"\n")
+                self.log.flush()
         for watch in self.watch:
             watch(row)
 
-    def _save(self, directory: pathlib.Path, record: Record) -> None:
+    def _save(self, directory: pathlib.Path, record: Record, file: str = CHECKPOINT) -> None:
         assert self.log is not None
-        os.fsync(self.log.fileno())
+        with naming(directory / LOG):
+            os.fsync(self.log.fileno())
         self._write_seconds(directory)
-        checkpoint.save(directory / CHECKPOINT, record, self.experiment.to_toml(), self.log.tell())
+        checkpoint.save(directory / file, record, self.experiment.to_toml(), self.log.tell())
         self.saved = time.monotonic()
 
     def _write_seconds(self, directory: pathlib.Path) -> None:

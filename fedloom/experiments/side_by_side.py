@@ -16,7 +16,7 @@ import numpy as np
 from fedloom.engines import grid
 from fedloom.engines.grid import points_at_once, structure
 from fedloom.experiments.definition import FIELDS, Checked, Experiment
-from fedloom.experiments.files import only_one
+from fedloom.experiments.files import Damaged, only_one
 from fedloom.experiments.result import Result
 from fedloom.experiments.run_directory import CHECKPOINT, is_over, read
 from fedloom.experiments.runs import Running, Watch
@@ -51,12 +51,20 @@ def alike(experiments: Sequence[Experiment]) -> list[list[int]]:
 
 def _run(runs: Sequence[PlacedRun], progress: Progress | None) -> list[Result]:
     results: dict[int, Result] = {}
-    for i, (name, experiment, directory, _) in enumerate(runs):
-        if directory is not None and is_over(directory, experiment):
-            results[i] = read(directory, name, experiment)
+    for i, (name, experiment, directory, *_) in enumerate(runs):
+        if directory is None:
+            continue
+        try:
+            over = runs[i].damaged is None and is_over(directory, experiment)
+            done = read(directory, name, experiment) if over else None
+        except Damaged as error:
+            results[i] = run_one(runs[i]._replace(damaged=str(error)), progress)
+            continue
+        if done is not None:
+            results[i] = done
             if progress is not None:
-                progress.end(results[i])
-        elif directory is not None and (directory / CHECKPOINT).exists():  # it ran alone, so it can continue
+                progress.end(done)
+        elif runs[i].damaged or (directory / CHECKPOINT).exists():  # a checkpoint: it ran alone, so it can continue
             results[i] = run_one(runs[i], progress)
     # Rounding depends on which runs share a program, so batches are those of a sweep that was never stopped.
     for group in alike([experiment for _, experiment, *_ in runs]):
@@ -113,7 +121,7 @@ def _together(
 def _opened(
     run: PlacedRun, checked: Checked, progress: Progress | None, beside: int, opened: contextlib.ExitStack
 ) -> Running:
-    name, experiment, directory, _ = run
+    name, experiment, directory, *_ = run
     if directory is not None:
         opened.enter_context(only_one(directory))
     watch: list[Watch] = []

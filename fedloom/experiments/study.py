@@ -1,24 +1,31 @@
 """A study: several experiments, each with several seeds, in one directory. It can be stopped and resumed."""
 
 import dataclasses
-import hashlib
-import json
+import itertools
 import os
 import pathlib
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from fedloom.experiments.definition import Checked, Experiment, method_name
-from fedloom.experiments.files import write_whole
+from fedloom.experiments.files import DRAFT, Damaged, only_one
 from fedloom.experiments.result import Result, Row
-from fedloom.experiments.run_directory import CONFIG, create_run, new_directory, read, read_config, read_json
+from fedloom.experiments.run_directory import CONFIG, create_run, lengthen, new_directory, read, read_config
 from fedloom.experiments.runs import finish
-from fedloom.experiments.settings import from_toml
+from fedloom.experiments.study_file import STUDY as STUDY
+from fedloom.experiments.study_file import Runs as Runs
+from fedloom.experiments.study_file import (
+    listed,
+    listed_experiment,
+    places,
+    read_study_file,
+    write_study_file,
+)
 from fedloom.experiments.terms import Terms
 from fedloom.hyperparameters import nearest
 
-STUDY = "study.json"
 TERMS = Terms()
 
 
@@ -28,6 +35,7 @@ class Progress(Protocol):
     def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None: ...
     def row(self, name: str, experiment: Experiment, row: Row) -> None: ...
     def end(self, result: Result) -> None: ...
+    def say(self, words: str) -> None: ...  # about the study as a whole
     def close(self) -> None: ...  # also after an interruption
 
 
@@ -53,9 +61,6 @@ class Study:
     terms: Terms = TERMS
 
 
-Runs = Sequence[tuple[str, Experiment]]
-
-
 class PlacedRun(NamedTuple):
     """A run of a study, with its directory, which exists; None keeps the run in memory."""
 
@@ -63,6 +68,7 @@ class PlacedRun(NamedTuple):
     experiment: Experiment
     directory: pathlib.Path | None
     checked: Checked | None = None  # of a run that starts at once; the data of a whole study may not fit into memory
+    damaged: str | None = None  # why it cannot be continued
 
 
 def run_all(
@@ -80,7 +86,7 @@ def run_all(
 
     All are checked before the first is run. A run that diverges is a result like any other.
     """
-    _places(runs)  # raises for two runs with the same name and seed
+    places(runs)  # raises for two runs with the same name and seed
     known = {metric for _, experiment in runs for metric in experiment.check().evaluation.metrics}
     if target is not None and target[0] not in known:
         raise ValueError(f"target: there is no metric {target[0]!r}.{nearest(target[0], known)}")
@@ -114,47 +120,77 @@ def create_study(
     if path is None:
         return [PlacedRun(name, experiment, None) for name, experiment in runs]
     if (path / STUDY).exists():
+        there = shlex.quote(str(path))
         raise ValueError(
-            f"{path} already has a study; run `fedloom resume {path}` to continue, or choose another directory."
+            f"{path} already has a study; run `fedloom resume {there}` to continue, `fedloom extend {there}` to add "
+            "seeds, methods or rounds, or choose another directory."
         )
-    places = _places(runs)
-    named = [
-        {"name": name, "run": place, "config": experiment.to_toml()}
-        for place, (name, experiment) in zip(places, runs, strict=True)
-    ]
-    judged = dataclasses.asdict(terms)
-    plain = {"title": title, "target": target, "terms": judged, "about": dict(about), "runs": named}
+    inside, judged = places(runs), dataclasses.asdict(terms)
+    plain = {"title": title, "target": target, "terms": judged, "about": dict(about), "runs": listed(runs, inside)}
     new_directory(path)
-    write_whole(path / STUDY, json.dumps(plain, indent=1).encode())  # from here on it can be resumed
-    return [place_run(name, experiment, path / place) for place, (name, experiment) in zip(places, runs, strict=True)]
+    write_study_file(path, plain)  # from here on it can be resumed
+    return [place_run(name, experiment, path / place) for place, (name, experiment) in zip(inside, runs, strict=True)]
 
 
 def place_run(name: str, experiment: Experiment, directory: pathlib.Path) -> PlacedRun:
-    """A run with its directory, which is made if it does not exist."""
-    if not (directory / CONFIG).exists():
-        create_run(experiment, directory)
+    """A run with its directory, which is made if it does not exist; a shorter run gets the experiment's rounds."""
+    try:
+        if not _exists(directory):
+            create_run(experiment, directory)
+        elif _own_config(directory, experiment).rounds < experiment.rounds:
+            lengthen(directory, experiment)
+    except Damaged as error:
+        return PlacedRun(name, experiment, directory, damaged=str(error))
     return PlacedRun(name, experiment, directory)
 
 
-def resume_study(
+def _exists(directory: pathlib.Path) -> bool:
+    """Has the run been created? Drafts are what a kill left of the attempt."""
+    return directory.is_dir() and any(file.suffix != DRAFT for file in directory.iterdir())
+
+
+def _own_config(directory: pathlib.Path, experiment: Experiment) -> Experiment:
+    """The experiment of a run's directory, which may only have fewer rounds than the study says."""
+    if not (directory / CONFIG).is_file():
+        raise Damaged(f"{directory / CONFIG} is missing.")
+    own = read_config(directory)
+    if own.rounds > experiment.rounds or dataclasses.replace(own, rounds=experiment.rounds).to_toml() != (
+        experiment.to_toml()
+    ):
+        raise Damaged(f"{directory / CONFIG} was changed: it differs from {STUDY}.")
+    return own
+
+
+def resume_runs(
     directory: str | os.PathLike[str],
     experiments: Mapping[str, Experiment] | None = None,
     progress: Progress | None = None,
     sinks: Sequence[OpenSink] = (),
 ) -> Study:
-    """Run what is left of a study.
-
-    Args:
-        directory: that of the study.
-        experiments: by the directories of their runs; needed only for tasks that are neither registered nor in a file.
-        progress: a progress reporter.
-        sinks: destinations for the rows, besides the logs.
-    """
+    """Run what is left of the runs that study.json lists; the arguments are those of `resume_study`."""
     path = pathlib.Path(directory)
-    plain = _read_plain(path)
+    plain = read_study_file(path)
     given = experiments or {}
-    runs = [(r["name"], given.get(r["run"]) or _config(path, r), path / r["run"]) for r in plain["runs"]]
+    runs = [(r["name"], given.get(r["run"]) or listed_experiment(path, r), path / r["run"]) for r in plain["runs"]]
     return _study(path, plain, _run_each([place_run(*run) for run in runs], progress, sinks))
+
+
+def begin_again(directory: str | os.PathLike[str], run: str) -> None:
+    """Put the files of one run aside, into a directory beside it: resuming the study runs it from its start."""
+    path = pathlib.Path(directory)
+    known = [r["run"] for r in read_study_file(path)["runs"]]
+    if run not in known:
+        raise ValueError(f"again: {path} has no run {run!r}.{nearest(run, known)}")
+    place = path / run
+    if _exists(place):
+        with only_one(place):
+            beside = (place.with_name(f"{place.name}.damaged-{n}") for n in itertools.count(1))
+            place.rename(next(p for p in beside if not p.exists()))
+
+
+def is_set_aside(directory: pathlib.Path) -> bool:
+    """Is it what `begin_again` left?"""
+    return re.fullmatch(r"seed-\d+\.damaged-\d+", directory.name) is not None
 
 
 def resume_alone(
@@ -180,77 +216,27 @@ def _alone(
 def read_study(directory: str | os.PathLike[str]) -> Study:
     """A study, finished or not, from its directory."""
     path = pathlib.Path(directory)
-    plain = _read_plain(path)
+    plain = read_study_file(path)
     return _study(path, plain, [_read(path, r) for r in plain["runs"]])
 
 
-def _config(path: pathlib.Path, run: Mapping[str, str]) -> Experiment:
-    """The experiment of a run: from its own file, or from the study's if the run has no directory yet."""
-    place = path / run["run"]
-    return read_config(place) if (place / CONFIG).exists() else from_toml(run["config"], str(path / STUDY))
-
-
 def _read(path: pathlib.Path, run: Mapping[str, str]) -> Result:
-    place = path / run["run"]
-    if (place / CONFIG).exists():
-        return read(place, run["name"])
-    return Result(run["name"], _config(path, run), [], {"metrics": {}}, 0.0, place)
+    name, place, experiment = run["name"], path / run["run"], listed_experiment(path, run)
+    if not _exists(place):
+        return Result(name, experiment, [], {"metrics": {}}, 0.0, place)
+    try:
+        return dataclasses.replace(read(place, name, _own_config(place, experiment)), experiment=experiment)
+    except ValueError as error:
+        return _damaged(name, experiment, place, str(error))
+
+
+def _damaged(name: str, experiment: Experiment, directory: pathlib.Path | None, words: str) -> Result:
+    return Result(name, experiment, [], {"metrics": {}}, 0.0, directory, damaged=words)
 
 
 def _study(path: pathlib.Path, plain: dict[str, Any], results: Sequence[Result]) -> Study:
     target = None if plain["target"] is None else (plain["target"][0], plain["target"][1])
     return Study(plain["title"], results, target, plain["about"], path, Terms.from_plain(plain.get("terms", {})))
-
-
-def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
-    """All runs below the given directories, as one study."""
-    paths = [pathlib.Path(d) for d in directories]
-    if len(paths) == 1 and (paths[0] / STUDY).exists():
-        return read_study(paths[0])
-    results: list[Result] = []
-    targets: list[tuple[str, float] | None] = []
-    for path in paths:
-        if not path.is_dir():
-            raise ValueError(f"There is no directory {path}.")
-        studies = [read_study(file.parent) for file in sorted(path.rglob(STUDY))]
-        inside = {r.directory for study in studies for r in study.results}
-        alone = [read(c.parent) for c in sorted(path.rglob(CONFIG)) if c.parent not in inside]
-        if not studies and not alone:
-            raise ValueError(f"There is no run in {path}: no {CONFIG} in it or below it.")
-        results += [r for study in studies for r in study.results] + alone
-        targets += [study.target for study in studies]
-        targets += [(t[0], t[1]) if (t := r.about.get("target")) else None for r in alone]
-    target = targets[0] if targets and all(t == targets[0] for t in targets) else None
-    return Study(", ".join(str(p) for p in paths), _told_apart(results), target)
-
-
-def _told_apart(results: Sequence[Result]) -> list[Result]:
-    """Results with the same name must be seeds of one experiment; otherwise the directory becomes part of the name."""
-    kinds: dict[tuple[str, str], dict[str, set[int]]] = {}
-    mixed = set()
-    for r in results:
-        group = (r.experiment.to_plain()["task"], r.name)
-        config = dataclasses.replace(r.experiment, seed=0).to_toml()
-        seeds = kinds.setdefault(group, {}).setdefault(config, set())
-        if len(kinds[group]) > 1 or r.experiment.seed in seeds:
-            mixed.add(group)
-        seeds.add(r.experiment.seed)
-
-    def named(r: Result) -> Result:
-        if (r.experiment.to_plain()["task"], r.name) not in mixed:
-            return r
-        place = r.directory.parent if r.directory and r.directory.name.startswith("seed-") else r.directory
-        return dataclasses.replace(r, name=f"{r.name} ({place})")
-
-    return [named(r) for r in results]
-
-
-def _read_plain(path: pathlib.Path) -> dict[str, Any]:
-    if not path.is_dir():
-        raise ValueError(f"There is no directory {path}.")
-    if not (path / STUDY).is_file():
-        raise ValueError(f"{path} is not the directory of a study: it has no {STUDY}.")
-    return read_json(path / STUDY)
 
 
 def _run_each(runs: Sequence[PlacedRun], progress: Progress | None, sinks: Sequence[OpenSink]) -> list[Result]:
@@ -265,38 +251,20 @@ def _run_each(runs: Sequence[PlacedRun], progress: Progress | None, sinks: Seque
 
 def run_one(run: PlacedRun, progress: Progress | None = None, sinks: Sequence[OpenSink] = ()) -> Result:
     """Run what is left of one run of a study."""
-    name, experiment, directory, checked = run
-    opened = [open_sink(name, experiment, directory) for open_sink in sinks]
+    name, experiment, directory, checked, damaged = run
+    opened = [open_sink(name, experiment, directory) for open_sink in sinks] if damaged is None else []
     watch: list[Callable[[Row], None]] = [sink.row for sink in opened]
     if progress is not None:
         watch.append(lambda row: progress.row(name, experiment, row))
     try:
+        if damaged is not None:
+            raise Damaged(damaged)
         result = finish(experiment, directory, name=name, watch=watch, checked=checked)
+    except Damaged as error:
+        result = _damaged(name, experiment, directory, str(error))
     finally:
         for sink in opened:
             sink.close()
     if progress is not None:
         progress.end(result)
     return result
-
-
-def _places(runs: Runs) -> list[str]:
-    """The directory of each run inside the study: its name, and below it the seed."""
-    if len({(name, e.seed) for name, e in runs}) < len(runs):
-        names = [(name, e.seed) for name, e in runs]
-        name, seed = next(n for n in names if names.count(n) > 1)
-        raise ValueError(f"Two experiments have the name {name!r} and the seed {seed}; give them different names.")
-    words = {name: _word(name) for name, _ in runs}
-    if len(set(words.values())) < len(words):  # distinct names that would share a directory
-        words = {name: f"{word}-{_short_hash(name)}" for name, word in words.items()}
-    return [f"{words[name]}/seed-{e.seed}" for name, e in runs]
-
-
-def _word(name: str) -> str:
-    """The name of a directory: without anything that leads elsewhere, and not too long."""
-    word = re.sub(r"[^\w.=,+-]+", "-", name).strip("-.") or "run"
-    return word if len(word.encode()) <= 100 else f"{word[:30]}-{_short_hash(name)}"
-
-
-def _short_hash(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()[:8]

@@ -1,0 +1,91 @@
+"""The commands that go on with what is there: resume and extend."""
+
+import argparse
+import pathlib
+from typing import Any
+
+from fedloom import sinks
+from fedloom.cli.flags import numbers
+from fedloom.cli.output import conclude, outputs, progress, works_in
+from fedloom.experiments.growth import extend, resume_study
+from fedloom.experiments.run_directory import CONFIG
+from fedloom.experiments.study import begin_again, read_study, resume_alone
+from fedloom.experiments.study_file import STUDY
+from fedloom.experiments.sweeps import resume_sweep
+
+RESUME = """\
+Continue a run, a comparison or a sweep after an interruption, with the bits of one that was never stopped.
+"""
+EXTEND = """\
+Add seeds, methods or rounds to a comparison, seeds to a reproduction, or rounds to a single run. Finished runs are not
+repeated, and the logs are those of a study that was made so at once.
+
+examples:
+  fedloom extend runs/compare-digits-1 --seeds 5
+  fedloom extend runs/compare-digits-1 --algorithms +feddyn,+feddr --rounds 200
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the commands of this module."""
+    raw = argparse.RawDescriptionHelpFormatter
+    d = commands.add_parser(
+        "resume", help="continue what was stopped", description=RESUME, formatter_class=raw, allow_abbrev=False
+    )
+    d.add_argument("directory", metavar="DIR")
+    d.add_argument(
+        "--again",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="begin this run of a study again, such as fedavg/seed-1; its files are put aside; repeatable",
+    )
+    outputs(d, out=False)
+    d.set_defaults(do=_resume)
+    e = commands.add_parser(
+        "extend",
+        help="add seeds, methods or rounds to what is there",
+        description=EXTEND,
+        formatter_class=raw,
+        allow_abbrev=False,
+    )
+    e.add_argument("directory", metavar="DIR")
+    e.add_argument("--seeds", metavar="N", help="how many seeds in total, or all of them separated by commas")
+    e.add_argument("--algorithms", metavar="+A,+B", help="methods to add")
+    e.add_argument("--rounds", metavar="N", help="how many rounds in total")
+    outputs(e, out=False)
+    e.set_defaults(do=_extend)
+
+
+def _resume(given: argparse.Namespace) -> int:
+    path = pathlib.Path(given.directory)
+    works_in(path)
+    opened = [sinks.sink(s) for s in given.sink]
+    if (path / CONFIG).exists() and not (path / STUDY).exists():
+        if given.again:
+            raise ValueError(f"--again names a run of a study, but {path} is a single run.")
+        return conclude(resume_alone(path, progress(given), opened), given)
+    for run in given.again:
+        begin_again(path, run.strip("/"))
+    if read_study(path).about.get("kind") == "sweep":
+        return conclude(resume_sweep(path, progress=progress(given)), given)
+    return conclude(resume_study(path, None, progress(given), opened), given)
+
+
+def _extend(given: argparse.Namespace) -> int:
+    path = pathlib.Path(given.directory)
+    works_in(path)
+    names = [] if given.algorithms is None else [n.strip().removeprefix("+") for n in given.algorithms.split(",")]
+    if not all(names):
+        raise ValueError(f"--algorithms must be a list of methods such as +feddyn,+feddr; got {given.algorithms!r}.")
+    if given.rounds is not None and not given.rounds.isdecimal():
+        raise ValueError(f"--rounds must be a positive integer, got {given.rounds!r}.")
+    study = extend(
+        path,
+        seeds=None if given.seeds is None else numbers(given.seeds, "--seeds"),
+        algorithms=names,
+        rounds=None if given.rounds is None else int(given.rounds),
+        progress=progress(given),
+        sinks=[sinks.sink(s) for s in given.sink],
+    )
+    return conclude(study, given)

@@ -1,0 +1,104 @@
+"""What the commands that run or report experiments share: where they write, what they show, and how they end."""
+
+import argparse
+import json
+import pathlib
+import re
+import shlex
+import sys
+
+from fedloom import reproductions
+from fedloom.cli.interruption import Interruptible
+from fedloom.experiments.progress import Json, Lines, Live
+from fedloom.experiments.result import Result
+from fedloom.experiments.run_directory import CONFIG
+from fedloom.experiments.study import Progress, Study
+from fedloom.experiments.study_file import STUDY
+from fedloom.experiments.sweeps import sweep_table
+from fedloom.sinks import SINKS
+
+
+def outputs(command: argparse.ArgumentParser, out: bool = True, sink: bool = True) -> None:
+    """Add the options about output."""
+    group = command.add_argument_group("output")
+    if out:
+        group.add_argument("--out", metavar="DIR", help="a new directory (default: the next number in runs/)")
+    if sink:
+        words = f"also send the rows to {', '.join(SINKS)}; repeatable"
+        group.add_argument("--sink", action="append", default=[], metavar="S", help=words)
+    group.add_argument("--quiet", action="store_true", help="do not report progress")
+    group.add_argument("--json", action="store_true", help="print rows and table as lines of JSON")
+
+
+_directory: list[pathlib.Path] = []  # that of the command, for messages after an interruption
+
+
+def works_in(path: pathlib.Path) -> None:
+    """Remember the directory of the command."""
+    _directory.append(path)
+
+
+def forget() -> None:
+    """A new command begins."""
+    _directory.clear()
+
+
+def how_to_resume() -> str:
+    """The end of an error message, if there is something to resume."""
+    if not _directory or not any((_directory[-1] / file).exists() for file in (CONFIG, STUDY)):
+        return ""
+    return f" Run `fedloom resume {shlex.quote(str(_directory[-1]))}` to continue."
+
+
+def new_directory(given: argparse.Namespace, name: str) -> pathlib.Path:
+    """--out, or the next free number in runs/."""
+    if given.out is not None:
+        path = pathlib.Path(given.out)
+    else:
+        stem = f"{given.command}-" + re.sub("[^A-Za-z0-9.=_-]+", "-", pathlib.Path(name).stem)
+        taken = (p.name for p in pathlib.Path("runs").glob(f"{stem}-*"))
+        numbers = [int(n) for t in taken if (n := t.removeprefix(f"{stem}-")).isdigit()]
+        path = pathlib.Path("runs") / f"{stem}-{max(numbers, default=0) + 1}"
+    works_in(path)
+    return path
+
+
+def progress(given: argparse.Namespace) -> Progress:
+    """The reporter that the options ask for."""
+    if given.json:
+        return Interruptible(Json())
+    if given.quiet:
+        return Interruptible(None)
+    return Interruptible(Live() if sys.stderr.isatty() else Lines())
+
+
+def conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | None = None) -> int:
+    """Write the report; print the table and the path of the report."""
+    kind = study.about.get("kind")
+    place = directory or study.directory
+    assert place is not None
+    from fedloom import report  # imported late: it takes half a second, for which no run should wait
+
+    path = report.write(study, place)
+    if given.json:
+        print(json.dumps({"table": report.plain(study), "report": str(path)}))
+    else:
+        print({"sweep": sweep_table, "reproduction": reproductions.text}.get(str(kind), report.text)(study))
+        if words := report.clock_text(study):
+            print(words)
+        print(f"\nreport: {path}")
+    damaged = [r for r in study.results if r.damaged is not None]
+    for r in damaged:
+        print(f"fedloom: {_again(study, r)}", file=sys.stderr)
+    if damaged:
+        return 2
+    return 3 if all(r.diverged for r in study.results) else 0
+
+
+def _again(study: Study, result: Result) -> str:
+    """Which run is damaged, and how to begin it again."""
+    words = f"{result.name}, seed {result.experiment.seed}, is damaged: {result.damaged}"
+    if study.directory is None or result.directory is None:
+        return words
+    where, run = shlex.quote(str(study.directory)), result.directory.relative_to(study.directory)
+    return f"{words} Run `fedloom resume {where} --again {shlex.quote(str(run))}` to begin it again."

@@ -1,0 +1,56 @@
+"""Runs wherever they are: everything below some directories, as one study."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+
+from fedloom.experiments.result import Result
+from fedloom.experiments.run_directory import CONFIG, read
+from fedloom.experiments.study import Study, is_set_aside, read_study
+from fedloom.experiments.study_file import STUDY
+
+
+def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
+    """All runs below the given directories, as one study."""
+    paths = [pathlib.Path(d) for d in directories]
+    if len(paths) == 1 and (paths[0] / STUDY).exists():
+        return read_study(paths[0])
+    results: list[Result] = []
+    targets: list[tuple[str, float] | None] = []
+    for path in paths:
+        if not path.is_dir():
+            raise ValueError(f"There is no directory {path}.")
+        studies = [read_study(file.parent) for file in sorted(path.rglob(STUDY))]
+        inside = {r.directory for study in studies for r in study.results}
+        alone = [
+            read(c.parent) for c in sorted(path.rglob(CONFIG)) if c.parent not in inside and not is_set_aside(c.parent)
+        ]
+        if not studies and not alone:
+            raise ValueError(f"There is no run in {path}: no {CONFIG} in it or below it.")
+        results += [r for study in studies for r in study.results] + alone
+        targets += [study.target for study in studies]
+        targets += [(t[0], t[1]) if (t := r.about.get("target")) else None for r in alone]
+    target = targets[0] if targets and all(t == targets[0] for t in targets) else None
+    return Study(", ".join(str(p) for p in paths), _told_apart(results), target)
+
+
+def _told_apart(results: Sequence[Result]) -> list[Result]:
+    """Results with the same name must be seeds of one experiment; otherwise the directory becomes part of the name."""
+    kinds: dict[tuple[str, str], dict[str, set[int]]] = {}
+    mixed = set()
+    for r in results:
+        group = (r.experiment.to_plain()["task"], r.name)
+        config = dataclasses.replace(r.experiment, seed=0).to_toml()
+        seeds = kinds.setdefault(group, {}).setdefault(config, set())
+        if len(kinds[group]) > 1 or r.experiment.seed in seeds:
+            mixed.add(group)
+        seeds.add(r.experiment.seed)
+
+    def named(r: Result) -> Result:
+        if (r.experiment.to_plain()["task"], r.name) not in mixed:
+            return r
+        place = r.directory.parent if r.directory and r.directory.name.startswith("seed-") else r.directory
+        return dataclasses.replace(r, name=f"{r.name} ({place})")
+
+    return [named(r) for r in results]

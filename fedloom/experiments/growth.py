@@ -1,0 +1,282 @@
+"""Studies that grow: more seeds, methods or rounds, with the logs of a study that was made so at once.
+
+The file study.json is replaced first, in one step; what it then says is run as if the study were resumed. So a kill at
+any moment leaves a study that `fedloom resume`, or the same command again, completes.
+"""
+
+import dataclasses
+import importlib
+import os
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fedloom.algorithm import Algorithm
+from fedloom.experiments.about import versions
+from fedloom.experiments.definition import Experiment
+from fedloom.experiments.files import only_one
+from fedloom.experiments.recipe import from_recipe
+from fedloom.experiments.result import Result
+from fedloom.experiments.run_directory import ABOUT, CONFIG, is_over, lengthen, read_config, read_json
+from fedloom.experiments.study import OpenSink, Progress, Study, read_study, resume_alone, resume_runs, run_all
+from fedloom.experiments.study_file import (
+    STUDY,
+    Runs,
+    listed,
+    listed_experiment,
+    places,
+    read_study_file,
+    write_study_file,
+)
+from fedloom.hyperparameters import brief, count
+
+
+def extend(
+    directory: str | os.PathLike[str],
+    *,
+    seeds: int | Sequence[int] | None = None,
+    algorithms: Sequence[str | Algorithm] = (),
+    rounds: int | None = None,
+    progress: Progress | None = None,
+    sinks: Sequence[OpenSink] = (),
+) -> Study:
+    """Add seeds, methods or rounds to a study, or rounds to a single run, and run what is new.
+
+    The logs are those of a study that was made so at once, byte for byte. Whatever is not mentioned stays as it is,
+    `evaluate_every` too.
+
+    Args:
+        directory: that of the study or of the run.
+        seeds: how many there are to be in total, from 0 on, or all of them as a list; none can be taken away.
+        algorithms: methods to add to a comparison, by name or as algorithms.
+        rounds: how many every run is to have in total.
+        progress: a progress reporter.
+        sinks: destinations for the rows, besides the logs.
+    """
+    path, added = pathlib.Path(directory), list(algorithms)
+    if seeds is None and rounds is None and not added:
+        raise ValueError("There is nothing to add: give seeds, algorithms or rounds.")
+    if rounds is not None and not count.holds(rounds):
+        raise ValueError(f"rounds must be {count.words}, got {rounds!r}.")
+    if not (path / STUDY).exists() and (path / CONFIG).exists():
+        if seeds is not None or added:
+            raise ValueError(
+                f"{path} is a single run, which can only get more rounds; several seeds and methods are the business "
+                "of `fedloom compare`."
+            )
+        assert rounds is not None
+        return _extend_run(path, rounds, progress, sinks)
+    plain = read_study_file(path)
+    _check_kind(path, plain["about"], rounds is not None, bool(added))
+    with only_one(path):
+        if _grow(path, plain, seeds, added, rounds):
+            write_study_file(path, plain)
+        elif _is_complete(read_study(path)):
+            raise ValueError(f"{path} already has all of this: there is nothing to add.")
+    return resume_study(path, None, progress, sinks)
+
+
+def resume_study(
+    directory: str | os.PathLike[str],
+    experiments: Mapping[str, Experiment] | None = None,
+    progress: Progress | None = None,
+    sinks: Sequence[OpenSink] = (),
+) -> Study:
+    """Run what is left of a study.
+
+    Args:
+        directory: that of the study.
+        experiments: by the directories of their runs; needed only for tasks that are neither registered nor in a file.
+        progress: a progress reporter.
+        sinks: destinations for the rows, besides the logs.
+    """
+    return decided(resume_runs(directory, experiments, progress, sinks), progress, sinks)
+
+
+def _extend_run(path: pathlib.Path, rounds: int, progress: Progress | None, sinks: Sequence[OpenSink]) -> Study:
+    old = read_config(path)
+    _check_rounds(str(path), old, rounds)
+    if rounds > old.rounds:
+        longer = dataclasses.replace(old, rounds=rounds)
+        longer.check()
+        _check_versions([path])
+        lengthen(path, longer)
+    return resume_alone(path, progress, sinks)
+
+
+def _check_kind(path: pathlib.Path, about: Mapping[str, Any], rounds: bool, algorithms: bool) -> None:
+    kind = about.get("kind")
+    if kind == "sweep":
+        raise ValueError(
+            f"{path} is a sweep, which cannot be extended: its points ran side by side, and rounding depends on how "
+            "many do. Start another sweep, or compare the best points with `fedloom compare`."
+        )
+    if kind == "reproduction" and (rounds or algorithms):
+        raise ValueError(
+            f"{path} is a reproduction: methods and rounds are the paper's, so only seeds can be added to it."
+        )
+    if algorithms and "recipe" not in about:
+        why = about.get("no recipe", "it was not made by a comparison of this version of FedLoom")
+        raise ValueError(f"{path} cannot get more methods: {why}. Seeds and rounds can be added to it.")
+
+
+def _grow(
+    path: pathlib.Path,
+    plain: dict[str, Any],
+    seeds: int | Sequence[int] | None,
+    added: Sequence[str | Algorithm],
+    rounds: int | None,
+) -> bool:
+    """Put what is new into the table of the study, after all checks. Return False if there is nothing new."""
+    old: dict[tuple[str, int], Experiment] = {}
+    words: dict[str, str] = {}  # the directory of each method
+    for run in plain["runs"]:
+        e = listed_experiment(path, run)
+        old[run["name"], e.seed] = e
+        words[run["name"]] = run["run"].rpartition("/")[0]
+        if rounds is not None:
+            _check_rounds(f"{run['name']}, seed {e.seed},", e, rounds)
+    about = dict(plain["about"])
+    if rounds is not None and "recipe" in about:
+        about["recipe"] = {**about["recipe"], "rounds": rounds}
+    present = list(dict.fromkeys(seed for _, seed in old))
+    chosen = _chosen_seeds(seeds, present)
+    by_name: dict[str, Experiment] = {name: e for (name, _), e in reversed(old.items())}
+    for algorithm in added:
+        name = brief(algorithm) if isinstance(algorithm, Algorithm) else algorithm
+        by_name.setdefault(name, from_recipe(about["recipe"], algorithm))
+    order = [name for name in dict.fromkeys(name for name, _ in old)]
+    order += [name for name in by_name if name not in order]
+    new: list[tuple[str, Experiment]] = []
+    for name in order:
+        own = [seed for method, seed in old if method == name] or present
+        for seed in own if seeds is None else chosen:
+            e = old.get((name, seed)) or dataclasses.replace(by_name[name], seed=seed)
+            new.append((name, e if rounds is None else dataclasses.replace(e, rounds=rounds)))
+    if new == [(name, e) for (name, _), e in old.items()]:
+        return False
+    _check_versions([path / run["run"] for run in plain["runs"]])
+    for name, e in new:
+        if old.get((name, e.seed)) != e:
+            e.check()
+    if "looks" not in about and about.get("kind") == "comparison" and all(r.finished for r in read_study(path).results):
+        about["looks"] = [len(present)]  # of a study that did not count them
+    plain |= {"about": about, "runs": listed(new, places(new, words))}
+    return True
+
+
+def _is_complete(study: Study) -> bool:
+    """Has nothing been left by a kill? A damaged run stays as it is."""
+    over = [r.damaged or (r.finished and r.directory and is_over(r.directory, r.experiment)) for r in study.results]
+    return all(over) and _is_seen(study)
+
+
+def _check_rounds(whose: str, experiment: Experiment, rounds: int) -> None:
+    if rounds < experiment.rounds:
+        raise ValueError(
+            f"rounds: {whose} already has {experiment.rounds} rounds, more than {rounds}; none is removed."
+        )
+
+
+def _chosen_seeds(seeds: int | Sequence[int] | None, present: Sequence[int]) -> list[int]:
+    """All seeds that the study is to have."""
+    if seeds is None:
+        return list(present)
+    if isinstance(seeds, str) or (isinstance(seeds, int) and not count.holds(seeds)):
+        raise ValueError(f"seeds must be a number of seeds or a list of seeds, got {seeds!r}.")
+    chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"seeds lists {next(s for s in chosen if chosen.count(s) > 1)} twice.")
+    if missing := [seed for seed in present if seed not in chosen]:
+        raise ValueError(
+            f"seeds: the study already has {len(present)} seeds, among them {missing[0]}, and none is removed; list "
+            "all seeds that it is to have."
+        )
+    return chosen
+
+
+def _check_versions(runs: Sequence[pathlib.Path]) -> None:
+    """What is added must be made with the versions of what is there."""
+    now = versions()
+    for path in runs:
+        if (path / ABOUT).exists():
+            old = read_json(path / ABOUT).get("versions", now)
+            other = [f"{name} {v} (here {now.get(name)})" for name, v in old.items() if now.get(name) != v]
+            if other:
+                raise ValueError(
+                    f"{path} was run with {', '.join(other)}, and another version may not give the same bits. Install "
+                    "the same versions to extend it, or start again in another directory."
+                )
+
+
+# How often results were seen, and growth until they decide.
+
+
+def looked(study: Study) -> Study:
+    """The study, with a note of the number of seeds at which its results are seen: statistics correct for that."""
+    if _is_seen(study):
+        return study
+    about = {**study.about, "looks": [*study.about.get("looks", ()), len(_seeds(study))]}
+    if study.directory is not None:
+        write_study_file(study.directory, {**read_study_file(study.directory), "about": about})
+    return dataclasses.replace(study, about=about)
+
+
+def _is_seen(study: Study) -> bool:
+    return study.about.get("kind") != "comparison" or study.about.get("looks", ())[-1:] == [len(_seeds(study))]
+
+
+def planned_looks(text: str) -> list[int]:
+    """The numbers of seeds at which "3..10" looks at the results."""
+    found = re.fullmatch(r"\s*(\d+)\s*\.\.\s*(\d+)\s*", text)
+    if found is None or not 2 <= int(found[1]) < int(found[2]):
+        raise ValueError(f"seeds must go from at least 2 to a larger number, such as 3..10; got {text!r}.")
+    looks: list[int] = importlib.import_module("fedloom.evidence").looks(int(found[1]), int(found[2]))
+    return looks
+
+
+def decided(study: Study, progress: Progress | None = None, sinks: Sequence[OpenSink] = ()) -> Study:
+    """Look at the results; if looks were planned, add seeds until one method is separated or the limit is reached."""
+    study = looked(study)
+    if "planned" not in study.about or not all(r.finished for r in study.results):
+        return study
+    say: Callable[[str], None] = (lambda words: None) if progress is None else progress.say
+    evidence = importlib.import_module("fedloom.evidence")
+    while True:
+        seeds = _seeds(study)
+        later = [n for n in study.about["planned"] if n > len(seeds)]
+        if evidence.separated(study):
+            say(f"{len(seeds)} seeds: one method is separated from all others.")
+            return study
+        if not later:
+            say(f"{len(seeds)} seeds: the leaders are still tied; this is the limit.")
+            return study
+        say(f"{len(seeds)} seeds: the leaders are still tied; adding {later[0] - len(seeds)}.")
+        more = [seed for seed in range(later[0]) if seed not in seeds][: later[0] - len(seeds)]
+        study = looked(_with_seeds(study, [*seeds, *more], progress, sinks))
+
+
+def _seeds(study: Study) -> list[int]:
+    return list(dict.fromkeys(r.experiment.seed for r in study.results))
+
+
+def _with_seeds(study: Study, seeds: Sequence[int], progress: Progress | None, sinks: Sequence[OpenSink]) -> Study:
+    if study.directory is not None:
+        path, plain = study.directory, read_study_file(study.directory)
+        with only_one(path):
+            _grow(path, plain, seeds, (), None)
+            write_study_file(path, plain)
+        return resume_runs(path, None, progress, sinks)
+    own: dict[str, list[Result]] = {}
+    for result in study.results:
+        own.setdefault(result.name, []).append(result)
+    runs: Runs = [
+        (name, dataclasses.replace(results[0].experiment, seed=seed))
+        for name, results in own.items()
+        for seed in seeds
+        if seed not in [r.experiment.seed for r in results]
+    ]
+    for result in run_all(runs, progress=progress, sinks=sinks).results:
+        own[result.name].append(result)
+    return dataclasses.replace(study, results=[r for results in own.values() for r in results])

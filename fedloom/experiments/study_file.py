@@ -1,0 +1,75 @@
+"""The file study.json: what a study consists of. It is replaced as a whole, before what it lists is run.
+
+It has the title, the target, the terms, what the study's kind needs later, and for each run its name, its directory
+inside the study and its experiment.
+"""
+
+import hashlib
+import json
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedloom.experiments.definition import Experiment
+from fedloom.experiments.files import write_whole
+from fedloom.experiments.run_directory import read_json
+from fedloom.experiments.settings import from_toml
+
+STUDY = "study.json"
+
+Runs = Sequence[tuple[str, Experiment]]
+
+
+def read_study_file(path: pathlib.Path) -> dict[str, Any]:
+    """The table of a study's directory."""
+    if not path.is_dir():
+        raise ValueError(f"There is no directory {path}.")
+    if not (path / STUDY).is_file():
+        raise ValueError(f"{path} is not the directory of a study: it has no {STUDY}.")
+    return read_json(path / STUDY, "title", "target", "about", "runs")
+
+
+def write_study_file(path: pathlib.Path, plain: Mapping[str, Any]) -> None:
+    """Replace the table of a study's directory in one step."""
+    write_whole(path / STUDY, json.dumps(plain, indent=1).encode())
+
+
+def listed(runs: Runs, places: Sequence[str]) -> list[dict[str, str]]:
+    """The runs as the file has them."""
+    return [
+        {"name": name, "run": place, "config": experiment.to_toml()}
+        for place, (name, experiment) in zip(places, runs, strict=True)
+    ]
+
+
+def listed_experiment(path: pathlib.Path, run: Mapping[str, str]) -> Experiment:
+    """The experiment of a run as the file has it."""
+    return from_toml(run["config"], str(path / STUDY))
+
+
+def places(runs: Runs, known: Mapping[str, str] | None = None) -> list[str]:
+    """The directory of each run inside the study: its name, and below it the seed.
+
+    `known` are the directories of names that have one already.
+    """
+    if len({(name, e.seed) for name, e in runs}) < len(runs):
+        names = [(name, e.seed) for name, e in runs]
+        name, seed = next(n for n in names if names.count(n) > 1)
+        raise ValueError(f"Two experiments have the name {name!r} and the seed {seed}; give them different names.")
+    known = known or {}
+    words = {name: _word(name) for name, _ in runs if name not in known}
+    if len({*words.values(), *known.values()}) < len(words) + len(known):  # distinct names that would share a directory
+        words = {name: f"{word}-{_short_hash(name)}" for name, word in words.items()}
+    words |= known
+    return [f"{words[name]}/seed-{e.seed}" for name, e in runs]
+
+
+def _word(name: str) -> str:
+    """The name of a directory: without anything that leads elsewhere, and not too long."""
+    word = re.sub(r"[^\w.=,+-]+", "-", name).strip("-.") or "run"
+    return word if len(word.encode()) <= 100 else f"{word[:30]}-{_short_hash(name)}"
+
+
+def _short_hash(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:8]
