@@ -32,7 +32,7 @@ from fedloom.experiments.study import (
     run_all,
     run_alone,
 )
-from fedloom.experiments.sweeps import Select, resume_sweep, sweep, sweep_table
+from fedloom.experiments.sweeps import Select, resume_sweep, sweep
 from fedloom.sinks import SINKS
 from fedloom.tasks import TASKS
 
@@ -288,7 +288,7 @@ def _conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path |
     if given.json:
         print(json.dumps({"table": report.plain(study), "report": str(path)}))
     else:
-        print({"sweep": sweep_table, "reproduction": reproductions.text}.get(str(kind), report.text)(study))
+        print({"sweep": report.sweep_text, "reproduction": reproductions.text}.get(str(kind), report.text)(study))
         if words := report.clock_text(study):
             print(words)
         print(f"\nreport: {path}")

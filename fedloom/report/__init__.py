@@ -9,13 +9,14 @@ from matplotlib.figure import Figure
 
 from fedloom.experiments.files import write_whole
 from fedloom.experiments.study import Study
-from fedloom.report import figures, page, tables
+from fedloom.report import drawing, page, tables
 from fedloom.report.clock import clock_text as clock_text
 from fedloom.report.extras import extra_pictures, first_sections, last_sections
+from fedloom.report.extras import sweep_text as sweep_text
 from fedloom.report.figures import curves as curves
-from fedloom.report.figures import heat_map as heat_map
-from fedloom.report.figures import heat_map_plotly as heat_map_plotly
 from fedloom.report.figures import split_picture as split_picture
+from fedloom.report.heat_maps import heat_map as heat_map
+from fedloom.report.heat_maps import heat_map_plotly as heat_map_plotly
 from fedloom.report.picture import split_text as split_text
 from fedloom.report.series import by_task, has_clock, metrics, slug
 from fedloom.report.tables import csv as csv
@@ -70,7 +71,7 @@ def _pictures(study: Study) -> dict[str, Callable[[], Figure]]:
 
 
 def _drawn(draw: Callable[[], Figure], kind: str) -> bytes:
-    return figures.content(draw(), kind)
+    return drawing.content(draw(), kind)
 
 
 def _refuse_to_overwrite(path: pathlib.Path, files: Iterable[str]) -> None:
