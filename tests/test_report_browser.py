@@ -173,7 +173,7 @@ def test_bands_are_the_interval_of_the_mean_or_the_seeds(opened):
     until(
         opened,
         rounded(f"{of('seeds', 'steady')}.y.filter((v) => v !== null)"),
-        [0.1, 0.5, 0.6, 0.7, 0.8] + [0.1, 0.2, 0.4, 0.6, 0.7],
+        [0.1, 0.5, 0.6, 0.7, 0.8, 0.1, 0.2, 0.4, 0.6, 0.7],
     )
     choose(opened, "bands", "interval")
     until(opened, FILLS, 1)

@@ -73,7 +73,7 @@ def at(browser, large):  # noqa: F811
 # Elements that reach beyond the page. What a table or a listing can scroll to is not lost; curves are clipped.
 BEYOND = """[...document.querySelectorAll("body *")].filter((e) => {
   const box = e.getBoundingClientRect();
-  if (!box.width || !box.height || e.closest(SCROLLING)) return false;
+  if (!box.width || !box.height || e.closest(`#js-plotly-tester, ${SCROLLING}`)) return false;
   if (e.closest("svg") && !["text", "svg"].includes(e.tagName)) return false;
   return box.right > innerWidth + 1 || box.left < -1;
 }).map((e) => e.tagName + "." + e.className.baseVal + " " + e.textContent.slice(0, 40))"""
@@ -81,7 +81,8 @@ BEYOND = """[...document.querySelectorAll("body *")].filter((e) => {
 # Pairs of siblings in the layout that overlap.
 OVERLAPS = """((boxes) => boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) => {
   const [p, q] = [a.getBoundingClientRect(), b.getBoundingClientRect()];
-  return p.width && q.width && p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 1 && q.top < p.bottom - 1;
+  if (!p.width || !q.width) return false;
+  return p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 1 && q.top < p.bottom - 1;
 }).map((b) => a.textContent + " | " + b.textContent)))([...document.querySelectorAll(WHAT)])"""
 LABELS = f"{CURVES}.layout.annotations.filter((a) => a.name === 'label')"
 
@@ -126,8 +127,10 @@ def test_every_column_can_be_seen_beside_the_names(at, width):
     })"""
     until(driver, hidden, [])
     # The hint is there exactly where the table is wider than its place.
-    agree = """[...document.querySelectorAll(".scroll")].every((box) =>
-      (box.scrollWidth > box.clientWidth + 1) === (box.previousElementSibling.matches(".hint:not([hidden])") && box.tabIndex === 0))"""
+    agree = """[...document.querySelectorAll(".scroll")].every((box) => {
+      const said = box.previousElementSibling.matches(".hint:not([hidden])") && box.tabIndex === 0;
+      return said === (box.scrollWidth > box.clientWidth + 1);
+    })"""
     until(driver, agree, True)
     if width == 400:
         until(driver, "document.querySelectorAll('.hint:not([hidden])').length", 2)
@@ -153,8 +156,10 @@ def test_printing_opens_everything_and_then_puts_it_back(at):
     closed = "document.querySelectorAll('details:not([open])').length"
     before = driver.execute_script("return " + closed)
     assert before > 0
-    script = """addEventListener("beforeprint", () => { window.printed =
-      [document.querySelectorAll("details:not([open])").length, Math.max(...[...document.querySelectorAll(".main-svg")].map((e) => e.clientWidth))]; });"""
+    script = """addEventListener("beforeprint", () => {
+      const widths = [...document.querySelectorAll(".main-svg")].map((e) => e.clientWidth);
+      window.printed = [document.querySelectorAll("details:not([open])").length, Math.max(...widths)];
+    });"""
     driver.execute_script(script)
     made = driver.execute_cdp_cmd(
         "Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True}
@@ -180,7 +185,8 @@ def test_one_method_does_not_stretch_the_axis_and_is_named(at):
 def test_the_first_five_are_coloured_and_the_others_when_pointed_at(at):
     driver = at(1400)
     grey = driver.execute_script("return colour('faint')")
-    coloured = f"{CURVES}.data.filter((t) => t.meta === 'line' && t.line.color !== colour('faint')).map((t) => t.legendgroup).sort()"
+    lines = f"{CURVES}.data.filter((t) => t.meta === 'line' && t.line.color !== colour('faint'))"
+    coloured = lines + ".map((t) => t.legendgroup).sort()"
     order = driver.execute_script("return data.tasks[0].series.map((one) => one.name)")
     until(driver, coloured, sorted(order[:5]))
     until(driver, f"{CURVES}.data.filter((t) => t.meta === 'band').length", 5)  # three seeds: intervals

@@ -124,9 +124,10 @@ def histogram(study: Study, looks: Mapping[str, tuple[str, str]]) -> dict[str, A
         longest = max(len(share) for share in equal)
         rows = [[*share, *[0.0] * (longest - len(share))] for share in named.values()]
         colours = {"colorscale": "Viridis", "colorbar": {"title": {"text": "share of replies", "side": "right"}}}
-        hover = {"hovertemplate": "%{y}<br>staleness %{x}: %{z:.1%}<extra></extra>"}
-        trace = {"type": "heatmap", "y": list(named), "z": rows, "xgap": 1, "ygap": 1, **colours, **hover}
-        down = {"autorange": "reversed", "type": "category"}
+        text = [[words] * longest for words in named]
+        hover = {"text": text, "hovertemplate": "%{text}<br>staleness %{x}: %{z:.1%}<extra></extra>"}
+        trace = {"type": "heatmap", "z": rows, "xgap": 1, "ygap": 1, **colours, **hover}
+        down = {"autorange": "reversed", "tickvals": list(range(len(named))), "ticktext": list(named)}
         return {"data": [trace], "layout": {"xaxis": axis, "yaxis": down, "height": 130 + 26 * len(named)}}
     ink = [looks.get(names[0], (COLOURS[0], ""))[0] for names in equal.values()]
     traces = [

@@ -9,24 +9,48 @@ const config = () => ({
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 // Plotly reads some HTML in labels: names are shown as they are.
 const safe = (words) => String(words).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+const unsafe = (words) => words.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 const clear = (hex, alpha) => hex + Math.round(alpha * 255).toString(16).padStart(2, "0");
 const cut = (words, length) => (words.length > length ? words.slice(0, length - 1) + "…" : words);
 const four = (value) => (value === null ? "none" : String(Number(value.toPrecision(4))));
 
+// Labels in lines of at most so many characters. Tags of Plotly's HTML have no width.
+function lines(text, length) {
+  const pieces = text.split(/(<[^>]*>| )/);
+  let line = 0;
+  return pieces.map((piece, i) => {
+    if (piece.startsWith("<")) {
+      if (piece === "<br>") line = 0;
+      return piece;
+    }
+    const broken = piece === " " && line + 1 + pieces[i + 1].length > length;
+    line = broken ? 0 : line + piece.length;
+    return broken ? "<br>" : piece;
+  }).join("");
+}
+
 function layout(more) {
   const axis = { gridcolor: colour("grid"), zeroline: false, linecolor: colour("line"), automargin: true };
-  const { xaxis, yaxis, ...rest } = more;
+  const { xaxis, yaxis, title, margin, ...rest } = more;
+  const room = Math.floor(((onPaper ? PAPER : Math.min(innerWidth, 1240)) - 120) / 8.5); // characters beside the margins
+  const broken = (one, length) => (one?.title ? { ...one, title: { ...one.title, text: lines(one.title.text, length) } } : one);
+  const narrow = innerWidth < 700 && !onPaper;
+  const names = narrow && yaxis?.ticktext?.map((words) => safe(cut(unsafe(words), 16))); // leave room for the plot
+  const heading = broken({ title }, room + 4)?.title;
+  const added = heading ? heading.text.split("<br>").length - title.text.split("<br>").length : 0;
+  const margins = { l: 60, r: 16, t: narrow ? 12 : 32, b: 50, ...margin };
   return {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, color: colour("text"), size: 13 },
     hoverlabel: { bgcolor: colour("background"), bordercolor: colour("line"), font: { color: colour("text") } },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("line"), activecolor: colour("quiet") },
-    margin: { l: 60, r: 16, t: innerWidth < 700 ? 12 : 32, b: 50 },
+    margin: { ...margins, t: margins.t + 19 * added },
+    title: heading,
     ...(onPaper ? { width: PAPER, autosize: false } : { autosize: true }),
     ...rest,
-    xaxis: { ...axis, ...xaxis },
-    yaxis: { ...axis, ...yaxis },
+    xaxis: { ...axis, ...broken(xaxis, room) },
+    yaxis: { ...axis, ...broken(yaxis, narrow ? 38 : 50), ...(names ? { ticktext: names } : {}) },
   };
 }
 
@@ -86,7 +110,7 @@ data.tasks.forEach((task, i) => {
 });
 data.extra.forEach((figure, i) => {
   const div = document.getElementById("extra-" + i);
-  if (figure) drawings.push(() => Plotly.react(div, structuredClone(figure.data), layout({ ...figure.layout, margin: { l: 60, r: 16, t: 40, b: 54, ...figure.layout.margin } }), config()));
+  if (figure) drawings.push(() => Plotly.react(div, structuredClone(figure.data), layout({ ...figure.layout, margin: { t: 40, b: 54, ...figure.layout.margin } }), config()));
 });
 // A table that is wider than the page says so, and can be moved with the keys, too.
 function hint(box) {
