@@ -11,7 +11,7 @@ import pytest
 
 from fedloom import report
 from fedloom.experiments import Result, Study, experiment
-from fedloom.report import figures, page, series
+from fedloom.report import drawing, figures, heat_maps, page, series
 
 MODEL = 1000  # bytes of the model
 METRICS = {"train loss": False, "test loss": False, "test accuracy": True}
@@ -86,11 +86,11 @@ def test_the_page_has_the_numbers_of_the_results():
     (task,) = data_of(page.page(study))["tasks"]
     assert [one["name"] for one in task["series"]] == [r.name for r in report.rows(study)]
     one = next(one for one in task["series"] if one["name"] == "slow")
-    assert one["metrics"]["test accuracy"]["mean"] == study.results[0].column("test accuracy").tolist()
+    assert one["metrics"]["test accuracy"] == [study.results[0].column("test accuracy").tolist()]
     for axis, column in ((a, c) for a, c in series.AXES.items() if a != "clock"):
         assert one["axes"][axis] == study.results[0].column(column).tolist()
     assert task["target"] == {"metric": "test accuracy", "value": 0.5}
-    assert task["split"]["labels"] == [[3, 1, 0], [0, 1, 1]]  # labels by clients
+    assert task["split"]["counts"] == [[3, 1, 0], [0, 1, 1]]  # labels by clients
 
 
 class Elements(html.parser.HTMLParser):
@@ -167,7 +167,8 @@ def test_curves_draw_mean_band_target_and_cross():
     lines = {line.get_label(): line for line in axes.lines}
     np.testing.assert_allclose(lines["all"].get_ydata(), [0.1, 0.35, 0.5, 0.65, 0.75])
     np.testing.assert_allclose(lines["all"].get_xdata(), 2 * np.arange(5))  # 2 kB in a round, at 1 kB/s
-    assert len(axes.collections) == 2  # bands of the two names with two seeds
+    thin = [line for line in axes.lines if line.get_linewidth() < 1]
+    assert len(thin) == 2 * 2  # both seeds of the two names with two
     crosses = [line for line in axes.lines if line.get_marker() == "x"]
     assert [line.get_xdata().tolist() for line in crosses] == [[2.0]]
     assert any(np.allclose(line.get_ydata(), 0.5) and len(line.get_ydata()) == 2 for line in axes.lines)
@@ -199,29 +200,29 @@ def test_neither_the_start_nor_an_explosion_sets_the_scale():
 
 def test_names_with_dollars_and_low_lines_are_drawn():
     figure = figures.curves(Study("", [result("_a $x^$", [0.1, 0.2])]))
-    assert figures.content(figure, "png").startswith(b"\x89PNG")
-    assert "_a $x^$" in figures.content(figure, "svg").decode()
+    assert drawing.content(figure, "png").startswith(b"\x89PNG")
+    assert "_a $x^$" in drawing.content(figure, "svg").decode()
 
 
 def test_a_heat_map_is_sorted_and_marks_the_best():
     values = [[3.0, 1.0], [math.nan, 2.0], [math.inf, 9.0]]
     arguments = ([1.0, 0.1], [0.01, 1.0, 0.1], values, "client lr", "server lr", "title")
-    found = figures.heat_map_plotly(*arguments)
+    found = heat_maps.heat_map_plotly(*arguments)
     assert found["data"][0]["z"] == [[1.0, 3.0], [9.0, None], [2.0, None]]
     assert found["data"][1]["z"] == [[None, None], [None, 1], [None, 1]]
-    assert found["layout"]["xaxis"]["ticktext"] == ["-1", "0"]
-    assert found["layout"]["yaxis"]["ticktext"] == ["-2", "-1", "0"]
+    assert found["layout"]["xaxis"]["ticktext"] == ["0.1", "1"]
+    assert found["layout"]["yaxis"]["ticktext"] == ["0.01", "0.1", "1"]
     (best,) = found["layout"]["shapes"]
     assert (best["x0"], best["y0"]) == (-0.5, 0.5)  # the 9
-    (best,) = figures.heat_map_plotly(*arguments, larger_is_better=False)["layout"]["shapes"]
+    (best,) = heat_maps.heat_map_plotly(*arguments, larger_is_better=False)["layout"]["shapes"]
     assert (best["x0"], best["y0"]) == (-0.5, -0.5)  # the 1
-    axes = figures.heat_map(*arguments).axes[0]
+    axes = heat_maps.heat_map(*arguments).axes[0]
     np.testing.assert_array_equal(axes.images[0].get_array().filled(-1), [[1, 3], [9, -1], [2, -1]])
     frame = [p for p in axes.patches if not p.get_fill()]
     assert [p.get_xy() for p in frame] == [(-0.5, 0.5)]
     assert sum(p.get_hatch() is not None for p in axes.patches) == 2
     with pytest.raises(ValueError, match="a row for each of ys"):
-        figures.heat_map([1.0], [1.0], values, "", "", "")
+        heat_maps.heat_map([1.0], [1.0], values, "", "", "")
 
 
 def test_a_split_in_a_terminal():
@@ -251,13 +252,19 @@ def test_a_split_without_labels_has_bars():
     assert "first 2 of 9" in axes.get_title(loc="left")
 
 
-def test_of_many_methods_the_best_are_drawn_and_differ():
+def test_of_many_methods_the_best_are_in_colour_and_labelled():
     study = Study("", [result(f"m{i}", [0.0, 0.01 * i]) for i in range(30)])
-    (axes,) = figures.curves(study).axes
-    drawn = [line for line in axes.lines if line.get_label().startswith("m")]
-    assert {line.get_label() for line in drawn} == {f"m{i}" for i in range(9, 30)}
-    assert len({(line.get_color(), line.get_linestyle()) for line in drawn}) == 21
-    assert data_of(page.page(study))["most"] == 21
+    figure = figures.curves(study)
+    (axes,) = figure.axes
+    drawn = {line.get_label(): line.get_color() for line in axes.lines if line.get_label().startswith("m")}
+    assert len(drawn) == 30
+    best = {f"m{i}" for i in range(25, 30)}
+    assert {name for name, colour in drawn.items() if colour != figures.GREY} == best
+    assert len({drawn[name] for name in best}) == 5
+    assert {text.get_text() for text in axes.texts if text.get_text().startswith("m")} == best
+    assert "Grey: m24, m23," in figure.get_supxlabel()
+    looks = figures.styles(study)
+    assert len(set(looks.values())) == series.MOST  # those that can be told apart, and then again from the start
 
 
 def test_a_figure_shows_itself_in_a_notebook():

@@ -83,8 +83,7 @@ def choose(driver, control, value):
 
 
 def test_it_draws(opened):
-    until(opened, f"{CURVES}.data.map((t) => t.meta)", ["band", "line", "line", "line", "cross"])
-    until(opened, FILLS, 1)
+    until(opened, f"{CURVES}.data.map((t) => t.meta)", ["line", "cross", "line", "seeds", "line"])  # the best on top
     until(opened, CROSSES, 1)
     paths = f"[...{CURVES}.querySelectorAll('.scatterlayer path.js-line')].every((p) => p.getBBox().width > 0)"
     until(opened, paths, True)
@@ -94,25 +93,33 @@ def test_it_draws(opened):
     until(opened, "document.querySelectorAll('#extra-0 .heatmaplayer image').length", 2)
     assert opened.title == "Methods & more"
     assert opened.execute_script("return document.images.length") == 0  # the hostile name is text
-    legend = opened.execute_script(f"return [...{CURVES}.querySelectorAll('.legendtext')].map((t) => t.textContent)")
-    assert legend == ["steady", HOSTILE, "lost"]
+    names = opened.execute_script("return [...document.querySelectorAll('[data-name]')].map((b) => b.textContent)")
+    assert names == ["steady", HOSTILE, "lost"]
+    labels = f"[...{CURVES}.querySelectorAll('.annotation-text')].map((t) => t.textContent).sort()"
+    until(opened, labels, sorted(["steady", HOSTILE[:25] + "…", "lost", "target 0.5"]))
 
 
-def test_the_legend_hides_a_line_and_its_band_together(opened):
-    drawn = opened.execute_script("return " + LINES)
-    until(opened, FILLS, 1)
-    toggle = opened.find_element("css selector", ".curves .legendtoggle")
-    webdriver.ActionChains(opened).move_to_element(toggle).click().perform()
-    hidden = f"[{of('line', 'steady')}.visible, {of('band', 'steady')}.visible]"
-    until(opened, hidden, ["legendonly"] * 2)
-    until(opened, FILLS, 0)
-    until(opened, LINES, drawn - 2)  # the line, and the band's outline
+def test_a_name_switches_colour_bands_and_label(opened):
+    names = f"{CURVES}.layout.annotations.filter((a) => a.name === 'label').length"
+    until(opened, names, 3)
+    ink = opened.execute_script(f"return {of('line', 'steady')}.line.color")
+    button = opened.find_element("css selector", "[data-name=steady]")
+    button.click()
+    until(opened, names, 2)
+    assert button.get_attribute("aria-pressed") == "false"
+    until(opened, f"!!{of('seeds', 'steady')}", False)
+    until(opened, f"{of('line', 'steady')}.line.color", ink)  # the pointer is still on its name
+    opened.execute_script("arguments[0].blur()", button)
+    webdriver.ActionChains(opened).move_to_element(opened.find_element("css selector", "h1")).perform()
+    grey = opened.execute_script("return colour('faint')")
+    until(opened, f"{of('line', 'steady')}.line.color", grey)
     choose(opened, "x", "bytes")
-    until(opened, hidden, ["legendonly"] * 2)  # still hidden on another axis
-    time.sleep(0.5)  # two clicks at once would be a double click, which is another command
-    webdriver.ActionChains(opened).move_to_element(toggle).click().perform()
-    until(opened, FILLS, 1)
-    until(opened, LINES, drawn)
+    until(opened, f"{of('line', 'steady')}.line.color", grey)  # still grey on another axis
+    opened.find_element("css selector", "[name=hide]").click()
+    until(opened, f"!!{of('line', 'steady')}", False)
+    button.send_keys(" ")  # as well by the keyboard, which also lights it
+    until(opened, f"{of('line', 'steady')}.line.color", ink)
+    until(opened, names, 3)
 
 
 def test_axes_and_bandwidth_change_the_data(opened):
@@ -122,6 +129,8 @@ def test_axes_and_bandwidth_change_the_data(opened):
     until(opened, f"{of('line', HOSTILE)}.x", [0, 2, 4, 6, 8])
     choose(opened, "x", "bytes")
     until(opened, x, [4000 * t for t in range(5)])
+    choose(opened, "x", "gradients")
+    until(opened, f"{CURVES}.layout.xaxis.title.text", "gradients of single examples, all clients")
     choose(opened, "x", "time")
     until(opened, x, [2000 * t / 20e6 for t in range(5)])
     choose(opened, "bandwidth", "0.5")
@@ -137,6 +146,42 @@ def test_metric_and_scale_change_the_drawing(opened):
     until(opened, f"{CURVES}.layout.shapes.length", 0)  # the target is of another metric
     opened.find_element("css selector", ".controls [name=log]").click()
     until(opened, f"{CURVES}.layout.yaxis.type", "log")
+    opened.find_element("css selector", ".controls [name=logx]").click()
+    until(opened, f"{CURVES}.layout.xaxis.type", "log")
+    until(opened, f"{CURVES}.layout.xaxis.range.map((v) => Math.abs(10 ** v - Math.round(10 ** v)) < 0.1)", [True] * 2)
+    labels = f"{CURVES}.layout.annotations.filter((a) => a.name === 'label').map((a) => 10 ** a.x).sort()"
+    until(opened, labels, [1, 4, 4])  # at the last rounds
+
+
+def rounded(script):
+    return f"{script}.map((v) => Math.round(1e4 * v) / 1e4)"
+
+
+def test_smoothing_is_the_mean_of_the_last_evaluations(opened):
+    line = of("line", "steady")
+    until(opened, rounded(line + ".y"), [0.1, 0.35, 0.5, 0.65, 0.75])
+    choose(opened, "smooth", "2")
+    until(opened, rounded(line + ".y"), [0.1, 0.225, 0.425, 0.575, 0.7])
+    until(opened, f"{CURVES}.layout.yaxis.title.text", "test accuracy, mean of the last 2 evaluations")
+    until(opened, f"{line}.hovertemplate.includes('mean of the last 2 evaluations')", True)
+    until(opened, "document.querySelector('[name=smoothed]').value", "last 2 evaluations")
+    raw = "data.tasks[0].series[0].metrics['test accuracy'][0]"
+    until(opened, raw, [0.1, 0.5, 0.6, 0.7, 0.8])  # the data stay
+
+
+def test_bands_are_the_interval_of_the_mean_or_the_seeds(opened):
+    until(
+        opened,
+        rounded(f"{of('seeds', 'steady')}.y.filter((v) => v !== null)"),
+        [0.1, 0.5, 0.6, 0.7, 0.8, 0.1, 0.2, 0.4, 0.6, 0.7],
+    )
+    choose(opened, "bands", "interval")
+    until(opened, FILLS, 1)
+    half = 12.7062 * 0.05  # t of one degree of freedom; the two seeds differ by 0.1, so the error of their mean is 0.05
+    ends = f"[{of('band', 'steady')}.y[4], {of('band', 'steady')}.y[5]]"
+    until(opened, rounded(ends), [round(0.75 + half, 4), round(0.75 - half, 4)])
+    choose(opened, "bands", "none")
+    until(opened, f"{CURVES}.data.map((t) => t.meta)", ["line", "cross", "line", "line"])
 
 
 def test_the_buttons_save_a_picture_and_upload_nothing(opened):
@@ -166,6 +211,5 @@ def test_it_fits_a_phone_and_the_dark(opened):
     opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
     until(opened, f"{ink} !== '{light}'", True)
-    until(opened, f"{CURVES}.layout.legend.orientation", "h")
     until(opened, "document.documentElement.scrollWidth <= 390", True)
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

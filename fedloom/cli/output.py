@@ -14,7 +14,6 @@ from fedloom.experiments.result import Result
 from fedloom.experiments.run_directory import CONFIG
 from fedloom.experiments.study import Progress, Study
 from fedloom.experiments.study_file import STUDY
-from fedloom.experiments.sweeps import sweep_table
 from fedloom.sinks import SINKS
 
 
@@ -83,7 +82,7 @@ def conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | 
     if given.json:
         print(json.dumps({"table": report.plain(study), "report": str(path)}))
     else:
-        print({"sweep": sweep_table, "reproduction": reproductions.text}.get(str(kind), report.text)(study))
+        print({"sweep": report.sweep_text, "reproduction": reproductions.text}.get(str(kind), report.text)(study))
         if words := report.clock_text(study):
             print(words)
         print(f"\nreport: {path}")

@@ -1,4 +1,4 @@
-"""Reports: the to-target table, curves, heat maps, and one page with all of them that opens offline."""
+"""Reports: methods at equal cost, cost to the target, curves, differences, and one page that opens offline."""
 
 import os
 import pathlib
@@ -10,13 +10,15 @@ from matplotlib.figure import Figure
 from fedloom.evidence.targets import target as target
 from fedloom.experiments.files import write_whole
 from fedloom.experiments.study import Study
-from fedloom.report import figures, page, tables
+from fedloom.report import drawing, page, tables
 from fedloom.report.clock import clock_text as clock_text
 from fedloom.report.extras import extra_pictures, first_sections, last_sections
+from fedloom.report.extras import sweep_text as sweep_text
 from fedloom.report.figures import curves as curves
-from fedloom.report.figures import heat_map as heat_map
-from fedloom.report.figures import heat_map_plotly as heat_map_plotly
 from fedloom.report.figures import split_picture as split_picture
+from fedloom.report.forest import differences, forest
+from fedloom.report.heat_maps import heat_map as heat_map
+from fedloom.report.heat_maps import heat_map_plotly as heat_map_plotly
 from fedloom.report.picture import split_text as split_text
 from fedloom.report.series import by_task, has_clock, metrics, slug
 from fedloom.report.standings import rows as rows
@@ -63,6 +65,8 @@ def _pictures(study: Study) -> dict[str, Callable[[], Figure]]:
                 found[f"curves-{which}{slug(metric)}"] = partial(curves, study, metric, task=task)
                 if has_clock(results):
                     found[f"clock-{which}{slug(metric)}"] = partial(curves, study, metric, "clock", task)
+        if shown := differences(study, task):
+            found[f"forest-{which}".rstrip("-")] = partial(forest, *shown)
         about = next((r.about for r in results if "sizes" in r.about), None)
         if about is not None:
             found[f"split-{which}".rstrip("-")] = partial(split_picture, about)
@@ -70,7 +74,7 @@ def _pictures(study: Study) -> dict[str, Callable[[], Figure]]:
 
 
 def _drawn(draw: Callable[[], Figure], kind: str) -> bytes:
-    return figures.content(draw(), kind)
+    return drawing.content(draw(), kind)
 
 
 def _refuse_to_overwrite(path: pathlib.Path, files: Iterable[str]) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.evidence.targets import target
+from fedloom.evidence.targets import reached, target
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
 from fedloom.experiments.text import columns
-from fedloom.report.series import COLOURS, by_name, by_task, has_clock
+from fedloom.report.drawing import plotly_words
+from fedloom.report.series import BEST, COLOURS, by_name, by_task, has_clock, labels
 from fedloom.report.tables import number
 
 HEADS = (
@@ -27,22 +28,21 @@ FOOTNOTE = (
 
 def clock_rows(study: Study, task: str) -> list[tuple[str, ...]]:
     """A row for each method with simulated time; means over seeds."""
-    goal = target(study, task)
+    goal, shown = target(study, task), labels(study)
     lines: list[tuple[str, ...]] = []
     for name, seeds in by_name(by_task(study)[task]).items():
         timed = [r for r in seeds if has_clock([r]) and len(r.evaluated) > 1]
         if not timed:
             continue
         ends = [r.evaluated[-1] for r in timed]
-        hits = [r.first_reaches(goal.metric, goal.value) for r in timed if goal.metric in r.metrics]
-        reached = [row["simulated seconds"] for row in hits if row is not None]
+        hits = [row for r in timed if (row := reached(r, goal, study.terms)) is not None]
         histogram = staleness(timed)
         seats = [(row["idle seconds"] / _seat_seconds(r, row)) for r, row in zip(timed, ends, strict=True)]
         failed = [sum(v for key, v in row.items() if key.startswith("jobs ")) for row in ends]
         lines.append(
             (
-                name,
-                number(float(np.mean(reached))) if len(reached) == len(timed) else "not reached",
+                shown[name],
+                _to_target([row["simulated seconds"] for row in hits], seeds),
                 number(_mean(ends, "simulated seconds")),
                 f"{_mean(ends, 'replies'):.0f}",
                 f"{np.mean(seats):.0%}",
@@ -54,6 +54,14 @@ def clock_rows(study: Study, task: str) -> list[tuple[str, ...]]:
             )
         )
     return lines
+
+
+def _to_target(times: Sequence[float], seeds: Sequence[Result]) -> str:
+    """The mean over the seeds that reach the target, in the words of the main table."""
+    if not times:
+        return "not reached" if all(r.finished for r in seeds) else "not yet"
+    some = f" ({len(times)} of {len(seeds)})" if len(times) < len(seeds) else ""
+    return number(float(np.mean(times))) + some
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:
@@ -99,29 +107,49 @@ def clock_page(study: Study) -> str:
 
 
 def histogram(study: Study, looks: Mapping[str, tuple[str, str]]) -> dict[str, Any] | None:
-    """Staleness as plain data for Plotly; None if every reply was fresh."""
-    traces = []
-    for name, seeds in by_name(r for r in study.results if has_clock([r]) and len(r.evaluated) > 1).items():
+    """Staleness as plain data for Plotly; None if every reply was fresh. Methods with equal staleness are drawn once.
+
+    Few histograms are bars side by side; many are the rows of a heat map.
+    """
+    equal: dict[tuple[float, ...], list[str]] = {}
+    methods = by_name(r for r in study.results if has_clock([r]) and len(r.evaluated) > 1)
+    for name, seeds in methods.items():
         counts = staleness(seeds)
-        if len(counts) > 1:
-            share = counts / counts.sum()
-            traces.append(
-                {
-                    "type": "bar",
-                    "name": name,
-                    "x": list(range(len(share))),
-                    "y": share.tolist(),
-                    "marker": {"color": looks.get(name, (COLOURS[0], ""))[0]},
-                }
-            )
-    if not traces:
+        equal.setdefault(tuple((counts / max(counts.sum(), 1)).tolist()), []).append(name)
+    if all(len(share) < 2 for share in equal):
         return None
+    axis = {"title": {"text": "staleness, in server updates"}}
+    named = {_together(names, len(methods), labels(study)): share for share, names in equal.items()}
+    if len(named) > BEST:
+        longest = max(len(share) for share in equal)
+        rows = [[*share, *[0.0] * (longest - len(share))] for share in named.values()]
+        colours = {"colorscale": "Viridis", "colorbar": {"title": {"text": "share of replies", "side": "right"}}}
+        text = [[words] * longest for words in named]
+        hover = {"text": text, "hovertemplate": "%{text}<br>staleness %{x}: %{z:.1%}<extra></extra>"}
+        trace = {"type": "heatmap", "z": rows, "xgap": 1, "ygap": 1, **colours, **hover}
+        down = {"autorange": "reversed", "tickvals": list(range(len(named))), "ticktext": list(named)}
+        return {"data": [trace], "layout": {"xaxis": axis, "yaxis": down, "height": 130 + 26 * len(named)}}
+    ink = [looks.get(names[0], (COLOURS[0], ""))[0] for names in equal.values()]
+    traces = [
+        {"type": "bar", "name": words, "x": list(range(len(share))), "y": list(share), "marker": {"color": colour}}
+        for (words, share), colour in zip(named.items(), ink, strict=True)
+    ]
     return {
         "data": traces,
         "layout": {
-            "xaxis": {"title": {"text": "staleness, in server updates"}},
+            "xaxis": axis,
             "yaxis": {"title": {"text": "share of replies"}},
             "barmode": "group",
-            "height": 320,
+            "showlegend": True,
+            "legend": {"orientation": "h", "y": -0.25, "yanchor": "top"},
+            "height": 340,
         },
     }
+
+
+def _together(names: Sequence[str], every: int, shown: Mapping[str, str]) -> str:
+    if len(names) == every > 1:
+        return "all methods"
+    others = len(names) - 3
+    more = f" and {others} other{'s' * (others > 1)}" if others > 0 else ""
+    return plotly_words(", ".join(shown[name] for name in names[:3]) + more)

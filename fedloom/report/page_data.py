@@ -10,10 +10,11 @@ import numpy as np
 from fedloom.evidence.targets import target
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
-from fedloom.report.series import Series, by_name, series
-from fedloom.report.standings import Standing
+from fedloom.report.forest import differences, forest_plotly
+from fedloom.report.series import Series, by_name, labels, outside, series
 
 LABELS = 60  # most frequent labels in the picture of a split
+DIGITS = 5  # of the numbers of a curve: as many as anybody sees
 
 
 def to_json(data: Any) -> str:
@@ -37,34 +38,54 @@ def task_data(
     study: Study,
     task: str,
     results: Sequence[Result],
-    rows: Sequence[Standing],
+    names: Sequence[str],
     looks: Mapping[str, tuple[str, str]],
 ) -> dict[str, Any]:
-    """What the page draws for one task."""
-    goal = target(study, task)
-    seeds = by_name(results)
-    drawn = [series(row.name, seeds[row.name]) for row in rows]  # the best first
+    """What the page draws for one task, of these methods, the best first."""
+    goal, seeds, shown = target(study, task), by_name(results), labels(study)
+    drawn = [one for name in names if (one := series(name, seeds[name])).seeds]
     about = about_task(results)
     return {
         "task": task,
         "target": {"metric": goal.metric, "value": goal.value},
-        "styles": {row.name: looks[row.name] for row in rows},
-        "series": [_series_data(one) for one in drawn if one.seeds],
+        "styles": {name: looks[name] for name in names},
+        "series": [_series_data(one, shown[one.name]) for one in drawn],
+        "outside": {metric: _outside(drawn, metric) for one in drawn for metric in one.metrics},
+        "forest": forest_plotly(*found) if (found := differences(study, task)) else None,
         "split": _split_data(about) if "sizes" in about else None,
     }
 
 
-def _series_data(one: Series) -> dict[str, Any]:
-    bands = {m: {"mean": band.mean, "low": band.low, "high": band.high} for m, band in one.metrics.items()}
-    return {"name": one.name, "seeds": one.seeds, "axes": one.axes, "metrics": bands, "diverged": one.diverged}
+def _series_data(one: Series, label: str) -> dict[str, Any]:
+    """A method's curves, one for each seed; the page takes means, intervals and running means of them."""
+    curves = {metric: [_rounded(values) for values in band.seeds] for metric, band in one.metrics.items()}
+    axes = {axis: _rounded(values) for axis, values in one.axes.items()}
+    axes["rounds"] = one.axes["rounds"].tolist()
+    return {
+        "name": one.name, "label": label, "seeds": one.seeds, "axes": axes, "metrics": curves, "diverged": one.diverged
+    }  # fmt: skip
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in values]
+
+
+def _outside(drawn: Sequence[Series], metric: str) -> dict[str, list[str]]:
+    """The methods that the vertical scale ignores, so that they do not stretch it: linear and logarithmic."""
+    sound = [one for one in drawn if metric in one.metrics and not one.diverged]
+    curves = {one.name: (one.axes["rounds"], one.metrics[metric].mean) for one in sound}
+    end = max((one.axes["rounds"][-1] for one in drawn), default=0.0)
+    return {scale: outside(curves, end, log=scale == "log") for scale in ("linear", "log")}
 
 
 def _split_data(about: Mapping[str, Any]) -> dict[str, Any]:
-    if "labels" not in about:
-        return {"sizes": about["sizes"], "labels": None, "names": None}
-    counts = np.asarray(about["labels"]).T
-    kept = np.sort(np.argsort(-counts.sum(1), kind="stable")[:LABELS])
-    return {"sizes": about["sizes"], "labels": counts[kept], "names": kept}
+    """Examples of each client and, if they have labels, how many of each; clients may have names."""
+    found = {"sizes": about["sizes"], "names": about.get("names"), "labels": None, "counts": None}
+    if "labels" in about:
+        counts = np.asarray(about["labels"]).T
+        kept = np.sort(np.argsort(-counts.sum(1), kind="stable")[:LABELS])
+        found |= {"labels": kept, "counts": counts[kept]}
+    return found
 
 
 def about_task(results: Sequence[Result]) -> Mapping[str, Any]:

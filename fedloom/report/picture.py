@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 ROWS = 25  # clients that are drawn
+NAME = 18  # characters of a client's name
 BAR = 16  # characters of the longest bar
 SHADES = " ░▒▓█"
 BOUNDS = (0.0, 0.1, 0.25, 0.5)  # a share above the i-th of these has shade i + 1
@@ -17,14 +18,15 @@ def split_text(about: Mapping[str, Any], width: int = 80) -> str:
 
     Args:
         about: a result's `about`: "sizes" has the number of examples of each client, "labels", if present, how many of
-            them have each label, and "clients" the number of clients.
+            them have each label, "names", if present, what the clients are called, and "clients" their number.
         width: columns of the terminal.
     """
     if not about.get("sizes"):
         raise ValueError("The task has no examples, so there is no split to draw.")
     sizes, labels = about["sizes"], about.get("labels")
     drawn = min(len(sizes), ROWS)
-    number = max(len("client"), len(str(drawn - 1)))
+    names = [_short(str(name)) for name in (about.get("names") or range(drawn))][:drawn]
+    number = max(len("client"), *(len(name) for name in names))
     size = max(len("examples"), len(str(max(sizes))))
     bar = max(4, min(BAR, width - number - size - 4 - (0 if labels is None else 12)))
     lines, cells = [], [""] * drawn
@@ -39,11 +41,15 @@ def split_text(about: Mapping[str, Any], width: int = 80) -> str:
     lines.append(f"{'client':>{number}}  {head}{gap}{'examples':>{size}}")
     longest = max(max(sizes[:drawn]), 1)
     for k in range(drawn):
-        line = f"{k:>{number}}  {cells[k]:{indent}}{gap}{sizes[k]:>{size}}  {_bar(sizes[k] / longest, bar)}"
+        line = f"{names[k]:>{number}}  {cells[k]:{indent}}{gap}{sizes[k]:>{size}}  {_bar(sizes[k] / longest, bar)}"
         lines.append(line.rstrip())
     if about["clients"] > drawn:
         lines.append(f"... and {about['clients'] - drawn:,} more clients")
     return "\n".join(lines)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME else name[: NAME - 1] + "…"
 
 
 def _shares(counts: np.ndarray, room: int) -> tuple[list[str], str, str]:

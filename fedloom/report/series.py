@@ -2,10 +2,15 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+import scipy.stats
 
+from fedloom.evidence.groups import by_name as by_name
+from fedloom.evidence.groups import by_task as by_task
+from fedloom.evidence.groups import labels as labels_of
+from fedloom.evidence.groups import metrics as metrics
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
 
@@ -16,6 +21,7 @@ AXES = {
     "exchanges": "exchanges",
     "models": "models",
     "bytes": "bytes",
+    "gradients": "gradients",
     "time": "bytes of a client",
     "clock": "simulated seconds",
 }
@@ -24,25 +30,58 @@ AXIS_LABELS = {
     "exchanges": "exchanges",
     "models": "models transmitted",
     "bytes": "bytes, all clients, both directions",
+    "gradients": "gradients of single examples, all clients",
     "time": "seconds of transmission at {bandwidth:g} MB/s",
     "clock": "simulated seconds",
 }
 BANDWIDTH = 20.0  # MB/s
 
-# Okabe and Ito's colours, without black and yellow, which are hard to see on a dark or a light background.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8A8A8A")
-DASHES = ("solid", "dash", "dot")  # the next seven methods are dashed, the next ones dotted
-EARLY = 0.2  # of the rounds, which the vertical scale ignores: all methods start at the same value
+# Found by search: distinct with full colour vision and with each of the three colour-vision deficiencies, and visible
+# on the page's light and dark backgrounds. A test computes both.
+COLOURS = ("#0099EE", "#AA4411", "#118866", "#6655BB", "#BB8811", "#FF4488")
+DASHES = ("solid", "dash", "dot")  # the next six methods are dashed, the next ones dotted
 MOST = len(COLOURS) * len(DASHES)  # curves that can be told apart
+BEST = 5  # curves in colour and with a label, unless the reader chooses others
+EARLY = 0.2  # of the rounds, which the vertical scale ignores: all methods start at the same value
+FEW = 3  # seeds, from which on an interval of the mean is drawn; fewer are drawn one by one
+LEVEL = 0.95  # of that interval
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Band:
-    """A metric over the rounds of a series: mean, smallest and largest of the seeds."""
+    """A metric over the rounds of a series. A seed that stopped early has fewer values than there are rounds."""
 
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    seeds: Sequence[np.ndarray]
+
+    def over_seeds(self, f: Callable[[np.ndarray], float]) -> np.ndarray:
+        """A function of the seeds that got there, for each round."""
+        ends = range(max(len(values) for values in self.seeds))
+        with np.errstate(invalid="ignore"):  # the mean of inf and -inf
+            return np.array([f(np.array([v[i] for v in self.seeds if len(v) > i])) for i in ends])
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self.over_seeds(np.mean)
+
+    @property
+    def low(self) -> np.ndarray:
+        return self.over_seeds(np.min)
+
+    @property
+    def high(self) -> np.ndarray:
+        return self.over_seeds(np.max)
+
+    @property
+    def interval(self) -> np.ndarray:
+        """Half the width of the 95% interval of the mean, by Student's t; nan where there is one seed."""
+        return self.over_seeds(
+            lambda v: quantile(len(v)) * np.std(v, ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan
+        )
+
+
+def quantile(seeds: int) -> float:
+    """Student's t for the interval of a mean over so many seeds."""
+    return float(scipy.stats.t.ppf((1 + LEVEL) / 2, seeds - 1))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,25 +95,9 @@ class Series:
     diverged: Sequence[Mapping[str, float]]  # the last evaluation of each such seed: all axes and metrics
 
 
-def by_task(study: Study) -> dict[str, list[Result]]:
-    """The results of each task, in the order of the study."""
-    found: dict[str, list[Result]] = {}
-    for result in study.results:
-        found.setdefault(result.experiment.base_task().name, []).append(result)
-    return found
-
-
-def by_name(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """The seeds of each method."""
-    found: dict[str, list[Result]] = {}
-    for result in results:
-        found.setdefault(result.name, []).append(result)
-    return found
-
-
-def metrics(results: Iterable[Result]) -> dict[str, bool]:
-    """The metrics that any of the results has, and whether larger is better."""
-    return {metric: result.larger_is_better(metric) for result in results for metric in result.metrics}
+def labels(study: Study) -> dict[str, str]:
+    """What each method is called where it is shown; its name stays what identifies it."""
+    return {name: label for results in by_task(study).values() for name, label in labels_of(results).items()}
 
 
 def has_clock(results: Iterable[Result]) -> bool:
@@ -100,19 +123,15 @@ def series(name: str, results: Sequence[Result]) -> Series:
     every = sorted(set().union(*places))
     rounds = [t for t in every if all(t in place or t > end for place, end in zip(places, last, strict=True))]
 
-    def gathered(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
-        pairs = list(zip(places, columns, strict=True))
-        return [np.array([column[place[t]] for place, column in pairs if t in place]) for t in rounds]
+    def gathered(columns: Sequence[np.ndarray]) -> Band:
+        pairs = zip(places, columns, strict=True)
+        return Band([np.array([column[place[t]] for t in rounds if t in place]) for place, column in pairs])
 
     shared = [m for m in metrics(begun) if all(m in row for result in begun for row in result.evaluated)]
     known = axes_of(begun)
     columns = {key: [result.column(key) for result in begun] for key in (*known.values(), *shared)}
-    axes = {axis: np.array([v.mean() for v in gathered(columns[key])]) for axis, key in known.items()}
-    bands = {}
-    for metric in shared:
-        values = gathered(columns[metric])
-        with np.errstate(invalid="ignore"):  # the mean of inf and -inf
-            bands[metric] = Band(*(np.array([f(v) for v in values]) for f in (np.mean, np.min, np.max)))
+    axes = {axis: gathered(columns[key]).mean if begun else np.array([]) for axis, key in known.items()}
+    bands = {metric: gathered(columns[metric]) for metric in shared}
     marks = [
         {axis: float(columns[key][i][-1]) for axis, key in known.items()}
         | {m: float(columns[m][i][-1]) for m in shared}
@@ -120,6 +139,36 @@ def series(name: str, results: Sequence[Result]) -> Series:
         if result.diverged is not None
     ]
     return Series(name, len(begun), axes, bands, marks)
+
+
+def outside(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], end: float, log: bool = False) -> list[str]:
+    """The methods, given with the best first, that would stretch the vertical axis: without them, it is half as long.
+
+    At most a quarter of them, and none of the better half.
+
+    Args:
+        curves: rounds (or seconds) and values of each.
+        end: the last round of all.
+        log: whether the axis is logarithmic.
+    """
+    ends = {}
+    for name, (at, values) in curves.items():
+        shown = values[(at >= EARLY * end) & np.isfinite(values) & ((values > 0) | (not log))]
+        if len(shown):
+            ends[name] = np.log(shown).min() if log else shown.min(), np.log(shown).max() if log else shown.max()
+    candidates = list(ends)[(len(ends) + 1) // 2 :]
+
+    def length(left_out: Iterable[str]) -> float:
+        kept = [pair for name, pair in ends.items() if name not in left_out]
+        return float(max(high for _, high in kept) - min(low for low, _ in kept))
+
+    found: list[str] = []
+    while len(found) < len(ends) // 4:
+        worst = min((n for n in candidates if n not in found), key=lambda n: length([*found, n]))
+        if not length([*found, worst]) < length(found) / 2:
+            break
+        found.append(worst)
+    return found
 
 
 def slug(words: str) -> str:
