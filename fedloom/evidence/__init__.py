@@ -12,7 +12,6 @@ from fedloom.evidence.statistics import looks as looks
 from fedloom.evidence.statistics import nested as nested
 from fedloom.evidence.statistics import paired as paired
 from fedloom.evidence.targets import Target as Target
-from fedloom.evidence.targets import check_target as check_target
 from fedloom.evidence.targets import reached as reached
 from fedloom.evidence.targets import running_mean as running_mean
 from fedloom.evidence.targets import target as target
@@ -22,3 +21,4 @@ from fedloom.evidence.verdicts import cheapest as cheapest
 from fedloom.evidence.verdicts import separated as separated
 from fedloom.evidence.verdicts import verdict as verdict
 from fedloom.evidence.verdicts import words as words
+from fedloom.experiments.terms import check_target as check_target

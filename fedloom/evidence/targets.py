@@ -9,7 +9,7 @@ import numpy as np
 from fedloom.evidence.groups import by_name, by_task, has, metrics
 from fedloom.experiments.result import Result, Row
 from fedloom.experiments.study import Study
-from fedloom.experiments.terms import Terms
+from fedloom.experiments.terms import Terms, check_target
 from fedloom.hyperparameters import nearest
 
 WAY = 0.9  # from the initial model to the best, for a target that nobody gave
@@ -39,19 +39,6 @@ class Target:
         if math.isnan(self.value):
             return f"{self.metric}: none, because {self.rule}"
         return f"{self.metric} {'>=' if self.larger_is_better else '<='} {self.value:.4g}"
-
-
-def check_target(metric: str, value: float, bounds: Sequence[float | None] | None = None) -> None:
-    """Raise a ValueError for a target that no metric of this kind can mean."""
-    if not math.isfinite(value):
-        raise ValueError(f"target: {metric} must reach a finite number, got {value}.")
-    if bounds is None:
-        return
-    low, high = (-math.inf if bounds[0] is None else bounds[0]), (math.inf if bounds[1] is None else bounds[1])
-    if not low <= value <= high:
-        percent = f" Did you mean {value / 100:g}?" if low <= value / 100 <= high else ""
-        where = f"between {low:g} and {high:g}" if math.isfinite(high) else f"at least {low:g}"
-        raise ValueError(f"target: {metric} is always {where}, so it cannot reach {value:g}.{percent}")
 
 
 def target(study: Study, task: str) -> Target:

@@ -28,3 +28,5 @@ from fedloom.experiments.sweeps import ranking as ranking
 from fedloom.experiments.sweeps import resume_sweep as resume_sweep
 from fedloom.experiments.sweeps import sweep as sweep
 from fedloom.experiments.sweeps import sweep_table as sweep_table
+from fedloom.experiments.terms import Budget as Budget
+from fedloom.experiments.terms import Terms as Terms

@@ -11,7 +11,8 @@ from fedloom.experiments.growth import decided, planned_looks
 from fedloom.experiments.loading import find_task
 from fedloom.experiments.recipe import recipe
 from fedloom.experiments.settings import experiment, methods
-from fedloom.experiments.study import OpenSink, Progress, Runs, Study, run_all
+from fedloom.experiments.study import TERMS, OpenSink, Progress, Runs, Study, run_all
+from fedloom.experiments.terms import Terms
 from fedloom.hyperparameters import brief
 from fedloom.tasks import Task
 
@@ -25,6 +26,7 @@ def compare(
     seeds: Sequence[int] | str = SEEDS,
     variant: str | None = None,
     target: tuple[str, float] | None = None,
+    terms: Terms = TERMS,
     directory: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     sinks: Sequence[OpenSink] = (),
@@ -39,6 +41,7 @@ def compare(
             separated from all others, or there are ten.
         variant: which of the task's settings to use; the first if None.
         target: a metric and the value to reach; the task's own if None.
+        terms: at what cost methods are compared, and what it means to reach the target.
         directory: a new directory for the runs; None keeps everything in memory.
         progress: a progress reporter.
         sinks: destinations for the rows, besides the logs.
@@ -52,6 +55,7 @@ def compare(
         directory,
         title=f"{found.name}: a comparison",
         target=target or found.target,
+        terms=terms,
         about={"kind": "comparison", **recipe(task, variant, changes), **looks},
         progress=progress,
         sinks=sinks,

@@ -23,7 +23,7 @@ from fedloom.experiments.study_file import (
     read_study_file,
     write_study_file,
 )
-from fedloom.experiments.terms import Terms
+from fedloom.experiments.terms import Terms, check_target
 from fedloom.hyperparameters import nearest
 
 TERMS = Terms()
@@ -87,12 +87,33 @@ def run_all(
     All are checked before the first is run. A run that diverges is a result like any other.
     """
     places(runs)  # raises for two runs with the same name and seed
-    known = {metric for _, experiment in runs for metric in experiment.check().evaluation.metrics}
-    if target is not None and target[0] not in known:
-        raise ValueError(f"target: there is no metric {target[0]!r}.{nearest(target[0], known)}")
+    _check(runs, target)
     path = None if directory is None else pathlib.Path(directory)
     placed = create_study(runs, path, title=title, target=target, terms=terms, about=about or {})
     return Study(title, _run_each(placed, progress, sinks), target, about or {}, path, terms)
+
+
+def _check(runs: Runs, target: tuple[str, float] | None) -> None:
+    """Raise a ValueError for a run that cannot be run, and for a target that none of them evaluates or that is met."""
+    evaluated, possible = set[str](), dict[str, tuple[str, ...]]()  # metrics; metrics, and what else is evaluated
+    for i, (_, experiment) in enumerate(runs):
+        checked = experiment.check()
+        evaluation = checked.evaluation
+        evaluated |= evaluation.metrics.keys()
+        possible |= dict.fromkeys(evaluation.known, evaluation.what)
+        if i == 0 and target is not None and (metric := evaluation.metrics.get(target[0])) is not None:
+            check_target(*target, metric.bounds)
+            start, sign = evaluation.of(checked.loaded.w)[target[0]], 1 if metric.larger_is_better else -1
+            if sign * start >= sign * target[1]:
+                raise ValueError(
+                    f"target: {target[0]} of the initial model is {start:.4g} already, so reaching {target[1]:g} says "
+                    "nothing; choose one that is harder to reach."
+                )
+    if target is not None and target[0] not in evaluated:
+        if target[0] in possible:
+            what = ",".join((*possible[target[0]], target[0]))
+            raise ValueError(f"target: {target[0]!r} is not evaluated; add it: --evaluate {what!r}.")
+        raise ValueError(f"target: there is no metric {target[0]!r}.{nearest(target[0], evaluated | possible.keys())}")
 
 
 def run_alone(

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,11 @@ class Select:
         """Whether points are selected by test data."""
         return self.metric is not None and self.metric.removeprefix("own ").startswith("test ")
 
+    def among(self, metrics: Container[str]) -> "Select":
+        """With a metric, if it has none: the validation loss, if that is among the given metrics."""
+        usual = "validation loss" if "validation loss" in metrics else "train loss"
+        return dataclasses.replace(self, metric=self.metric or usual)
+
     def __str__(self) -> str:
         metric = "validation or train loss" if self.metric is None else self.metric
         return f"{metric}, mean of the last {self.last} rounds" + (", selected by TEST data" if self.by_test else "")
@@ -53,13 +58,13 @@ class Select:
         """The score of a run; nan if it diverged or has not finished."""
         if not result.finished or result.diverged is not None:
             return math.nan
-        since = max(0, result.experiment.rounds - self.last)
-        return float(np.mean([row[self.metric] for row in result.evaluated if row["round"] > since]))
+        since, metric = max(0, result.experiment.rounds - self.last), str(self.among(result.metrics).metric)
+        return float(np.mean([row[metric] for row in result.evaluated if row["round"] > since]))
 
 
 USUAL = Select()
 # What tables and reports add to a selection by test data.
-BY_TEST = "Selected by TEST data: the best score is better than that of new data would be."
+BY_TEST = "Selected by TEST data: expect a worse score on new data."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -101,8 +106,8 @@ def sweep(
     """
     points = points_of(base, over, random)
     seeds = np.asarray(over.get("seed", [base.seed])).tolist()
-    runs = [(name, changed_as(name, e, {"seed": seed})) for name, (_, e) in points.items() for seed in seeds]
-    runs, select = _checked(runs, select)
+    listed = [(name, changed_as(name, e, {"seed": seed})) for name, (_, e) in points.items() for seed in seeds]
+    runs, select = _checked(listed, select)
     facts = {
         "kind": "sweep",
         "over": {field: str(v) if isinstance(v, Range) else [json_value(x) for x in v] for field, v in over.items()},
@@ -136,9 +141,7 @@ def _checked(runs: Runs, select: Select) -> tuple[Runs, Select]:
             evaluation = experiment.check().evaluation
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        if select.metric is None:
-            held_out = "validation loss" in evaluation.known
-            select = dataclasses.replace(select, metric="validation loss" if held_out else "train loss")
+        select = select.among(evaluation.known)
         if select.metric not in evaluation.metrics:
             what = (*evaluation.what, str(select.metric))
             try:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedloom.hyperparameters import count, nearest
@@ -70,3 +70,15 @@ class Terms:
     def from_plain(cls, plain: Mapping[str, Any]) -> "Terms":
         """The terms of a table as `dataclasses.asdict` writes it."""
         return cls(**{**plain, "budget": Budget(**plain["budget"])}) if plain else cls()
+
+
+def check_target(metric: str, value: float, bounds: Sequence[float | None] | None = None) -> None:
+    """Raise a ValueError for a target that no metric of this kind can mean."""
+    if not math.isfinite(value):
+        raise ValueError(f"target: {metric} must reach a finite number, got {value}.")
+    least, most = bounds or (None, None)
+    low, high = (-math.inf if least is None else least), (math.inf if most is None else most)
+    if not low <= value <= high:
+        percent = f" Did you mean {value / 100:g}?" if low <= value / 100 <= high else ""
+        where = f"between {low:g} and {high:g}" if math.isfinite(high) else f"at least {low:g}"
+        raise ValueError(f"target: {metric} is always {where}, so it cannot reach {value:g}.{percent}")
