@@ -96,7 +96,7 @@ def test_it_draws(opened):
     names = opened.execute_script("return [...document.querySelectorAll('[data-name]')].map((b) => b.textContent)")
     assert names == ["steady", HOSTILE, "lost"]
     labels = f"[...{CURVES}.querySelectorAll('.annotation-text')].map((t) => t.textContent).sort()"
-    until(opened, labels, sorted(["steady", HOSTILE[:25] + "…", "lost", "target 0.5"]))
+    until(opened, labels, sorted(["steady", HOSTILE[:29] + "…", "lost", "target 0.5"]))
 
 
 def test_a_name_switches_colour_bands_and_label(opened):

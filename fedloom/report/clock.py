@@ -14,6 +14,7 @@ from fedloom.report.drawing import plotly_words
 from fedloom.report.series import BEST, COLOURS, by_name, by_task, has_clock, labels
 from fedloom.report.tables import number
 
+NEUTRAL = "#7A8290"  # of what belongs to no method
 HEADS = (
     *("method", "seconds to target", "seconds", "replies", "idle"),
     *("wasted", "lost jobs", "duplicates", "staleness", "max"),
@@ -129,7 +130,7 @@ def histogram(study: Study, looks: Mapping[str, tuple[str, str]]) -> dict[str, A
         trace = {"type": "heatmap", "z": rows, "xgap": 1, "ygap": 1, **colours, **hover}
         down = {"autorange": "reversed", "tickvals": list(range(len(named))), "ticktext": list(named)}
         return {"data": [trace], "layout": {"xaxis": axis, "yaxis": down, "height": 130 + 26 * len(named)}}
-    ink = [looks.get(names[0], (COLOURS[0], ""))[0] for names in equal.values()]
+    ink = [looks.get(names[0], (COLOURS[0], ""))[0] for names in equal.values()] if len(equal) > 1 else [NEUTRAL]
     traces = [
         {"type": "bar", "name": words, "x": list(range(len(share))), "y": list(share), "marker": {"color": colour}}
         for (words, share), colour in zip(named.items(), ink, strict=True)

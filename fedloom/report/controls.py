@@ -30,7 +30,7 @@ def controls(results: Sequence[Result], chosen: str) -> str:
         f'<input name="smooth" type="range" min="1" max="{max(1, min(25, longest // 2))}" value="1"></label>'
         '<label class="check"><input name="logx" type="checkbox">logarithmic x</label>'
         '<label class="check"><input name="log" type="checkbox">logarithmic y</label>'
-        '<label class="check"><input name="hide" type="checkbox">hide what is grey</label></div>'
+        '<label class="check"><input name="hide" type="checkbox">hide grey curves</label></div>'
     )
 
 
@@ -54,9 +54,10 @@ def name_buttons(names: Sequence[str], shown: Mapping[str, str], looks: Mapping[
 def reading(drawn: int, results: Sequence[Result], noun: str) -> str:
     """How to read the curves."""
     names = len(by_name(results))
+    which = f"The best {BEST} of the table are in colour: click" if drawn > BEST else "Click"
     some = f"Of {names} {noun}s, the best {drawn} are drawn. " if drawn < names else ""
     return (
-        f"{some}Lines: mean over seeds. Crosses: where a run diverged. The best {BEST} of the table are in colour: "
-        "click a name or a curve to colour it or to make it grey. The vertical scale ignores the first fifth of the "
-        "rounds; double-click the plot to see everything."
+        f"{some}Lines: mean over seeds. Crosses: where a run diverged. {which} a name or a curve to colour it or to "
+        "make it grey. The vertical scale ignores the first fifth of the rounds; double-click the plot to see "
+        "everything."
     )

@@ -33,7 +33,7 @@ function layout(more) {
   const axis = { gridcolor: colour("grid"), zeroline: false, linecolor: colour("line"), automargin: true };
   const { xaxis, yaxis, title, margin, ...rest } = more;
   const room = Math.floor(((onPaper ? PAPER : Math.min(innerWidth, 1240)) - 120) / 8.5); // characters beside the margins
-  const broken = (one, length) => (one?.title ? { ...one, title: { ...one.title, text: lines(one.title.text, length) } } : one);
+  const broken = (one, length) => (one?.title ? { ...one, title: { standoff: 10, ...one.title, text: lines(one.title.text, length) } } : one);
   const narrow = innerWidth < 700 && !onPaper;
   const names = narrow && yaxis?.ticktext?.map((words) => safe(cut(unsafe(words), 16))); // leave room for the plot
   const heading = broken({ title }, room + 4)?.title;
@@ -45,7 +45,7 @@ function layout(more) {
     font: { family: getComputedStyle(document.body).fontFamily, color: colour("text"), size: 13 },
     hoverlabel: { bgcolor: colour("background"), bordercolor: colour("line"), font: { color: colour("text") } },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("line"), activecolor: colour("quiet") },
-    margin: { ...margins, t: margins.t + 19 * added },
+    margin: { ...margins, t: margins.t + 23 * added },
     title: heading,
     ...(onPaper ? { width: PAPER, autosize: false } : { autosize: true }),
     ...rest,

@@ -155,7 +155,7 @@ function curves(section, task) {
       }
     }
 
-    const words = (name) => cut(task.series.find((one) => one.name === name).label, div.clientWidth < 700 ? 12 : 26);
+    const words = (name) => cut(task.series.find((one) => one.name === name).label, div.clientWidth < 700 ? 12 : 30);
     view = { drawn: drawn.filter(last), log, logx, shown, words, target };
     const right = Math.max(0, ...view.drawn.map((one) => textWidth(words(one.name))));
     const near = log && range && range[1] - range[0] < 3; // decades: label 1, 2 and 5 of each
@@ -203,7 +203,7 @@ function curves(section, task) {
       group.forEach((one, i) => notes.push({
         name: "label", x: one.x, y: yaxis.range[0] + one.up * (yaxis.range[1] - yaxis.range[0]), ax: 9, ay: found[i] - wanted[i],
         xanchor: "left", yanchor: "middle", text: safe(one.words), font: { size: 12, color: task.styles[one.name][0] },
-        showarrow: true, arrowhead: 0, arrowwidth: 1, arrowcolor: task.styles[one.name][0], borderpad: 0,
+        showarrow: true, arrowhead: 0, arrowwidth: 1, arrowcolor: task.styles[one.name][0], borderpad: 0, bgcolor: clear(colour("background"), 0.7),
       }));
     }
     if (target !== null) {

@@ -26,6 +26,7 @@ def split_text(about: Mapping[str, Any], width: int = 80) -> str:
     sizes, labels = about["sizes"], about.get("labels")
     drawn = min(len(sizes), ROWS)
     names = [_short(str(name)) for name in (about.get("names") or range(drawn))][:drawn]
+    side = "<" if about.get("names") else ">"
     number = max(len("client"), *(len(name) for name in names))
     size = max(len("examples"), len(str(max(sizes))))
     bar = max(4, min(BAR, width - number - size - 4 - (0 if labels is None else 12)))
@@ -38,10 +39,10 @@ def split_text(about: Mapping[str, Any], width: int = 80) -> str:
         lines.append(words)
     indent = len(head)
     gap = "  " if labels is not None else ""
-    lines.append(f"{'client':>{number}}  {head}{gap}{'examples':>{size}}")
+    lines.append(f"{'client':{side}{number}}  {head}{gap}{'examples':>{size}}")
     longest = max(max(sizes[:drawn]), 1)
     for k in range(drawn):
-        line = f"{names[k]:>{number}}  {cells[k]:{indent}}{gap}{sizes[k]:>{size}}  {_bar(sizes[k] / longest, bar)}"
+        line = f"{names[k]:{side}{number}}  {cells[k]:{indent}}{gap}{sizes[k]:>{size}}  {_bar(sizes[k] / longest, bar)}"
         lines.append(line.rstrip())
     if about["clients"] > drawn:
         lines.append(f"... and {about['clients'] - drawn:,} more clients")

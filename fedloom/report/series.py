@@ -11,6 +11,7 @@ from fedloom.evidence.groups import by_name as by_name
 from fedloom.evidence.groups import by_task as by_task
 from fedloom.evidence.groups import labels as labels_of
 from fedloom.evidence.groups import metrics as metrics
+from fedloom.experiments.points import short
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
 
@@ -96,8 +97,21 @@ class Series:
 
 
 def labels(study: Study) -> dict[str, str]:
-    """What each method is called where it is shown; its name stays what identifies it."""
-    return {name: label for results in by_task(study).values() for name, label in labels_of(results).items()}
+    """What each method is called where it is shown; its name stays what identifies it.
+
+    The points of a sweep are called by the last words of their fields, lr=0.1 for solver.lr=0.1, if these are distinct.
+    """
+    found = {name: label for results in by_task(study).values() for name, label in labels_of(results).items()}
+    if study.about.get("kind") == "sweep":
+        points: Mapping[str, Mapping[str, object]] = study.about["points"]
+        last = {field: field.rsplit(".", 1)[-1] for values in points.values() for field in values}
+        if len(set(last.values())) == len(last):
+            found |= {
+                name: ", ".join(f"{last[field]}={short(value)}" for field, value in values.items()) or name
+                for name, values in points.items()
+                if name in found
+            }
+    return found
 
 
 def has_clock(results: Iterable[Result]) -> bool:
@@ -162,12 +176,12 @@ def outside(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], end: float, log
         kept = [pair for name, pair in ends.items() if name not in left_out]
         return float(max(high for _, high in kept) - min(low for low, _ in kept))
 
+    order: list[str] = []
     found: list[str] = []
-    while len(found) < len(ends) // 4:
-        worst = min((n for n in candidates if n not in found), key=lambda n: length([*found, n]))
-        if not length([*found, worst]) < length(found) / 2:
-            break
-        found.append(worst)
+    while len(order) < len(ends) // 4:
+        order.append(min((n for n in candidates if n not in order), key=lambda n: length([*order, n])))
+        if length(order) < length(found) / 2:
+            found = list(order)
     return found
 
 
