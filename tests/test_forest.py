@@ -30,7 +30,7 @@ def test_the_page_gets_every_interval_in_its_place():
 
 
 def test_the_figure_has_the_same_intervals():
-    figure = forest.forest(ROWS, "best", "test $accuracy")
+    figure = forest.forest_figure(ROWS, "best", "test $accuracy")
     (axes,) = figure.axes
     lines = [
         line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_color() in (forest.TIED, forest.WORSE)
@@ -49,6 +49,6 @@ def test_the_figure_has_the_same_intervals():
 
 @pytest.mark.parametrize("rows", [ROWS[:1], ROWS[1:], []])
 def test_one_kind_alone_or_none(rows):
-    forest.forest(rows, "best", "loss")
+    forest.forest_figure(rows, "best", "loss")
     shown = [t["showlegend"] for t in forest.forest_plotly(rows, "best", "loss")["data"] if t["mode"] == "markers"]
     assert shown == [any(r.tied for r in rows), any(not r.tied for r in rows)]

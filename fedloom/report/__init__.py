@@ -16,7 +16,7 @@ from fedloom.report.extras import extra_pictures, first_sections, last_sections
 from fedloom.report.extras import sweep_text as sweep_text
 from fedloom.report.figures import curves as curves
 from fedloom.report.figures import split_picture as split_picture
-from fedloom.report.forest import differences, forest
+from fedloom.report.forest import differences, forest_figure
 from fedloom.report.heat_maps import heat_map as heat_map
 from fedloom.report.heat_maps import heat_map_plotly as heat_map_plotly
 from fedloom.report.picture import split_text as split_text
@@ -66,7 +66,7 @@ def _pictures(study: Study) -> dict[str, Callable[[], Figure]]:
                 if has_clock(results):
                     found[f"clock-{which}{slug(metric)}"] = partial(curves, study, metric, "clock", task)
         if shown := differences(study, task):
-            found[f"forest-{which}".rstrip("-")] = partial(forest, *shown)
+            found[f"forest-{which}".rstrip("-")] = partial(forest_figure, *shown)
         about = next((r.about for r in results if "sizes" in r.about), None)
         if about is not None:
             found[f"split-{which}".rstrip("-")] = partial(split_picture, about)

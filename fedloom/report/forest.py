@@ -93,7 +93,7 @@ def forest_plotly(differences: Sequence[Difference], reference: str, metric: str
     }
 
 
-def forest(differences: Sequence[Difference], reference: str, metric: str) -> Figure:
+def forest_figure(differences: Sequence[Difference], reference: str, metric: str) -> Figure:
     """The same as a figure."""
     figure = Picture(figsize=(7.2, 1.3 + 0.3 * len(differences)), layout="constrained")
     axes = figure.subplots()
