@@ -8,6 +8,7 @@ import pytest
 
 from fedloom import report
 from fedloom.experiments.study import Study
+from fedloom.experiments.terms import Terms
 from tests.test_report import result
 
 webdriver = pytest.importorskip("selenium.webdriver")
@@ -29,6 +30,7 @@ def path(tmp_path_factory):
             result("lost", [0.1, 0.2], diverged=2),
         ],
         target=("test accuracy", 0.5),
+        terms=Terms(crossing="first"),
     )
     sweep = report.heat_map_plotly([0.1, 1, 10], [1, 2], VALUES, "client lr", "server lr", "sweep")
     path = tmp_path_factory.mktemp("report") / "report.html"
@@ -194,9 +196,10 @@ def test_the_buttons_save_a_picture_and_upload_nothing(opened):
 
 
 def test_the_table_sorts(opened):
-    names = "[...document.querySelectorAll('tbody tr')].map((r) => r.cells[0].textContent)"
+    costs = "document.querySelectorAll('table.sortable')[1]"
+    names = f"[...{costs}.tBodies[0].rows].map((r) => r.cells[0].textContent)"
     until(opened, names, ["steady", HOSTILE, "lost"])
-    heads = opened.find_elements("css selector", "th button")
+    heads = opened.execute_script(f"return [...{costs}.querySelectorAll('th button')]")
     heads[2].click()  # models, increasing
     until(opened, names, ["steady", HOSTILE, "lost"])
     heads[2].click()  # decreasing; what is not reached stays last

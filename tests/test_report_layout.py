@@ -133,7 +133,7 @@ def test_every_column_can_be_seen_beside_the_names(at, width):
     })"""
     until(driver, agree, True)
     if width == 400:
-        until(driver, "document.querySelectorAll('.hint:not([hidden])').length", 2)
+        until(driver, "document.querySelectorAll('.hint:not([hidden])').length", 3)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
