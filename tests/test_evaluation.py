@@ -12,6 +12,7 @@ from fedloom.experiments import Select, best, experiment, ranking, read, run, ru
 from fedloom.experiments.about import about, figures
 from fedloom.experiments.progress import Json, values
 from fedloom.experiments.result import NOT_METRICS
+from fedloom.experiments.study import run_alone
 from fedloom.metrics import evaluation
 from fedloom.report.extras import first_sections
 from fedloom.sinks import numbers
@@ -323,6 +324,15 @@ def test_a_target_that_is_not_evaluated_says_what_to_add():
         run_all(runs, target=("train loss", 0.5))
     with pytest.raises(ValueError, match=r"target: there is no metric 'train los'\. Did you mean 'train loss'"):
         run_all(runs, target=("train los", 0.5))
+
+
+def test_the_tasks_own_target_is_left_out_where_it_is_not_evaluated(tmp_path):
+    e = experiment("digits", "fedavg", rounds=1, evaluate="train")
+    assert e.base_task().target[0] == "test accuracy"
+    for study in (run_alone(e, tmp_path / "a"), sweep(e, POINTS)):
+        assert study.target is None
+        assert "train loss" in fl.report.text(study)
+    assert run_alone(BASE, tmp_path / "b").target == sweep(BASE, POINTS).target == ("test accuracy", 0.9)
 
 
 @pytest.mark.parametrize("what", ["train", "train:100", "validation", "test", "test accuracy"])

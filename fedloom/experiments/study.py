@@ -231,7 +231,8 @@ def _alone(
 ) -> Study:
     name, task = method_name(experiment.algorithm), experiment.base_task()
     results = _run_each([PlacedRun(name, experiment, path, checked)], progress, sinks)
-    return Study(f"{task.name}: {name}", results, task.target, {}, path)
+    target = task.target if task.target is not None and task.target[0] in results[0].metrics else None
+    return Study(f"{task.name}: {name}", results, target, {}, path)
 
 
 def read_study(directory: str | os.PathLike[str]) -> Study:

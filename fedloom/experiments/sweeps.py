@@ -107,7 +107,7 @@ def sweep(
     points = points_of(base, over, random)
     seeds = np.asarray(over.get("seed", [base.seed])).tolist()
     listed = [(name, changed_as(name, e, {"seed": seed})) for name, (_, e) in points.items() for seed in seeds]
-    runs, select = _checked(listed, select)
+    runs, select, evaluated = _checked(listed, select)
     facts = {
         "kind": "sweep",
         "over": {field: str(v) if isinstance(v, Range) else [json_value(x) for x in v] for field, v in over.items()},
@@ -116,10 +116,11 @@ def sweep(
         "points": {name: {field: json_value(v) for field, v in values.items()} for name, (values, _) in points.items()},
     }
     task = base.base_task()
+    target = task.target if task.target is not None and task.target[0] in evaluated else None
     title = f"{task.name}: a sweep over {', '.join(over)}"
     path = None if directory is None else pathlib.Path(directory)
-    placed = create_study(runs, path, title=title, target=task.target, about=facts)
-    return Study(title, run_side_by_side(placed, progress), task.target, facts, path)
+    placed = create_study(runs, path, title=title, target=target, about=facts)
+    return Study(title, run_side_by_side(placed, progress), target, facts, path)
 
 
 def resume_sweep(directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Study:
@@ -129,12 +130,12 @@ def resume_sweep(directory: str | os.PathLike[str], *, progress: Progress | None
     return dataclasses.replace(study, results=run_side_by_side(runs, progress))
 
 
-def _checked(runs: Runs, select: Select) -> tuple[Runs, Select]:
+def _checked(runs: Runs, select: Select) -> tuple[Runs, Select, set[str]]:
     """Check what can be checked before anything is compiled; one run of each structure stands for the others.
 
-    The selection gets a metric, if it has none, and all runs evaluate it.
+    The selection gets a metric, if it has none, and all runs evaluate it. The names are all metrics of the runs.
     """
-    found = list(runs)
+    found, evaluated = list(runs), set[str]()
     for members in alike([e for _, e in runs]):
         name, experiment = runs[members[0]]
         try:
@@ -142,6 +143,7 @@ def _checked(runs: Runs, select: Select) -> tuple[Runs, Select]:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         select = select.among(evaluation.known)
+        evaluated |= {*evaluation.metrics, str(select.metric)}
         if select.metric not in evaluation.metrics:
             what = (*evaluation.what, str(select.metric))
             try:
@@ -150,7 +152,7 @@ def _checked(runs: Runs, select: Select) -> tuple[Runs, Select]:
                 raise ValueError(str(error).replace("evaluate: ", "select: ", 1)) from error
             for i in members:
                 found[i] = (found[i][0], dataclasses.replace(found[i][1], evaluate=what))
-    return found, select
+    return found, select, evaluated
 
 
 # The outcome of a sweep.
