@@ -291,7 +291,7 @@ MISTAKES = [
     (("run", "/dev.toml"), "/dev.toml cannot be read: No such file"),
     (("describe", "digits", "--picture", "x.foo"), "--picture must be a file name that ends with .png, .svg, .pdf"),
     (("describe", "quadratics", "--picture", "x.png"), "'quadratics' has no examples to draw"),
-    (("resume", "nowhere", "--rounds", "3"), "resume has no option --rounds. Known: --json, --quiet, --sink."),
+    (("resume", "nowhere", "--rounds", "3"), "resume has no option --rounds. Known: --again, --json, --quiet, --sink."),
     (("list", "tasks", "--solver.lr", "1"), "list has no option --solver.lr"),
     (("resume", "nowhere"), "There is no directory nowhere"),
     (("report", "nowhere"), "There is no directory nowhere"),
@@ -319,6 +319,7 @@ COMMANDS = {
     "sweep": ["digits"],
     "reproduce": ["x"],
     "resume": ["x"],
+    "extend": ["x"],
     "report": ["x"],
     "list": ["tasks"],
     "show": ["digits"],
@@ -358,7 +359,9 @@ def test_completion(capsys, tmp_path, shell):
         assert subprocess.run(["bash", "-n", "script"]).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["compare", "run", "sweep", "reproduce", "resume", "report", "list", "describe"])
+@pytest.mark.parametrize(
+    "command", ["compare", "run", "sweep", "reproduce", "resume", "extend", "report", "list", "describe"]
+)
 def test_every_command_has_help(capsys, command):
     with pytest.raises(SystemExit) as done:
         cli.main([command, "--help"])
