@@ -316,7 +316,9 @@ def world(tmp_path_factory):
 
 
 def listing(folder):
-    return {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.name != "lock" and "__pycache__" not in p.parts}
+    """All files and directories, and when files were written; locks come and go."""
+    found = [p for p in folder.rglob("*") if p.name != "lock" and "__pycache__" not in p.parts]
+    return {p: p.stat().st_mtime_ns if p.is_file() else None for p in found}
 
 
 @pytest.mark.parametrize(("line", "pattern"), WRONG, ids=[line or "nothing" for line, _ in WRONG])
