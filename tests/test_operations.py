@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import fedloom as fl
 from fedloom import cli
-from fedloom.experiments import compare, experiment, find_runs, read_study, sweep
+from fedloom.experiments import compare, experiment, extend, find_runs, read_study, run, sweep
 from fedloom.experiments.progress import Pace, how_long, pace_words
 
 
@@ -101,6 +102,33 @@ def test_a_damaged_run_does_not_stop_growth(capsys, tmp_path):
     assert main(capsys, "resume", "a", "--again", "feddyn/seed-0")[0] == 0
     study(tmp_path / "b", rounds=5, evaluate_every=1)
     assert {k: v for k, v in logs(tmp_path / "a").items() if "damaged" not in k} == logs(tmp_path / "b")
+
+
+def test_a_single_run_that_is_damaged_does_not_block_a_report_of_others(capsys, tmp_path):
+    for name in ("feddyn", "feddr"):
+        run(experiment("quadratics", name, rounds=2), tmp_path / name)
+    (tmp_path / "feddyn/about.json").write_bytes(b"no")
+    code, out, err = main(capsys, "report", "feddyn", "feddr")
+    assert code == 2
+    assert "feddr" in out
+    assert err.startswith("fedloom: feddyn, seed 0, is damaged: feddyn/about.json is damaged")
+    assert main(capsys, "report", "feddyn")[0] == 2
+
+
+def test_a_study_can_be_reported_even_if_nothing_of_it_can_be_read(capsys, tmp_path):
+    compare("quadratics", ["feddyn"], seeds=[0], rounds=1, directory=tmp_path / "a")
+    (tmp_path / "a/feddyn/seed-0/config.toml").write_bytes(b"no")
+    code, _, err = main(capsys, "report", "a")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "`fedloom resume a --again feddyn/seed-0`" in err
+
+
+def test_arrays_in_an_experiment_do_not_stop_growth(tmp_path):
+    method = fl.FedProx(mu=np.linspace(0.1, 1.0, 20))
+    compare("quadratics", [method], seeds=[0], rounds=1, directory=tmp_path / "a")
+    assert len(extend(tmp_path / "a", seeds=2).results) == 2
+    with pytest.raises(ValueError, match="nothing to add"):
+        extend(tmp_path / "a", seeds=2)
 
 
 def test_extend_on_the_command_line(capsys, tmp_path):

@@ -260,7 +260,9 @@ WRONG = [
     ("resume {long}", "too long"),
     ("resume {study} --again feddyn/seed-9", "again: .*no run 'feddyn/seed-9'.*feddyn/seed-0"),
     ("resume {run} --again feddyn/seed-0", "--again names a run of a study"),
-    ("resume {study} --rounds 9", "no option --rounds"),
+    ("resume {study} --rounds 9", "no option --rounds.*`fedloom extend` adds"),
+    ("resume {cut}", "log.jsonl is shorter.*again in another directory"),
+    ("extend {cut} --rounds 9", "log.jsonl is shorter"),
     ("resume {broken}", "study.json is damaged"),
     ("resume {study} --sink x", "sink"),
     ("extend", "required: DIR"),
@@ -309,6 +311,8 @@ def world(tmp_path_factory):
     e = experiment("quadratics", "feddyn", rounds=2)
     compare("quadratics", ["feddyn"], seeds=[0, 1], rounds=2, directory=folder / "study")
     run(e, folder / "run")
+    run(e, folder / "cut")
+    (folder / "cut/log.jsonl").write_bytes(b"")
     sweep(e, {"algorithm.alpha": [0.5, 1.0]}, directory=folder / "sweep")
     (folder / "broken").mkdir()
     (folder / "broken/study.json").write_text('{"title": ')
