@@ -25,7 +25,7 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
         studies = [read_study(file.parent) for file in sorted(path.rglob(STUDY))]
         inside = {r.directory for study in studies for r in study.results}
         alone = [
-            read(c.parent) for c in sorted(path.rglob(CONFIG)) if c.parent not in inside and not is_set_aside(c.parent)
+            _read(c.parent) for c in sorted(path.rglob(CONFIG)) if c.parent not in inside and not is_set_aside(c.parent)
         ]
         if not studies and not alone:
             raise ValueError(f"There is no run in {path}: no {CONFIG} in it or below it.")
