@@ -319,6 +319,7 @@ COMMANDS = {
     "sweep": ["digits"],
     "reproduce": ["x"],
     "resume": ["x"],
+    "extend": ["x"],
     "report": ["x"],
     "list": ["tasks"],
     "show": ["digits"],
@@ -358,7 +359,9 @@ def test_completion(capsys, tmp_path, shell):
         assert subprocess.run(["bash", "-n", "script"]).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["compare", "run", "sweep", "reproduce", "resume", "report", "list", "describe"])
+@pytest.mark.parametrize(
+    "command", ["compare", "run", "sweep", "reproduce", "resume", "extend", "report", "list", "describe"]
+)
 def test_every_command_has_help(capsys, command):
     with pytest.raises(SystemExit) as done:
         cli.main([command, "--help"])

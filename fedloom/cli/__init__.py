@@ -4,8 +4,11 @@ Exit codes: 0 done, 1 failure of the machine (such as a full disk), 2 bad input,
 """
 
 import argparse
+import contextlib
+import errno
 import os
 import sys
+import traceback
 from typing import Any, NoReturn
 
 import jax
@@ -15,11 +18,15 @@ from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
 from fedloom.cli.output import forget, how_to_resume
+from fedloom.experiments.loading import OWN_FILES
 from fedloom.hyperparameters import nearest
 from fedloom.places import cache_directory
 from fedloom.version import __version__
 
 MOST_DEVICES = 8  # that a CPU is divided into: each has a copy of the data
+
+# Mistakes in a name, not failures of the machine.
+BAD_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 
 EPILOG = """\
 first steps:
@@ -102,16 +109,50 @@ def main(arguments: list[str] | None = None) -> int:
         if unknown:
             raise ValueError(nearest_option(unknown[0], given))
         given.dotted = dotted
-        return given.do(given)
+        code: int = given.do(given)
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:  # the reader, such as `head`, has stopped reading
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails when it flushes at its end
+        _close_output()
         return 0
-    except (ValueError, ImportError, FileNotFoundError) as error:
-        print(f"fedloom: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"fedloom: {error}.{how_to_resume()}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print(f"\nfedloom: interrupted.{how_to_resume()}", file=sys.stderr)
         return 130
+    except Exception as error:
+        code, words = _explained(error)
+        if not code:
+            raise
+        if isinstance(error, OSError) and error.filename is None:
+            _close_output()
+        print(f"fedloom: {' '.join(words.split())}", file=sys.stderr)
+        return code
+
+
+def _explained(error: Exception) -> tuple[int, str]:
+    """The exit code and the message for an error; code 0 if the error is a fault of FedLoom's."""
+    if place := _own_line(error):
+        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        return 2, f"{place}: {said}"
+    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+        where = "standard output" if error.filename is None else error.filename
+        if error.errno in BAD_NAMES:
+            return 2, f"{where!s:.100}: {error.strerror}."
+        return 1, f"{where}: {error.strerror or error}.{how_to_resume()}"
+    if isinstance(error, ValueError | ImportError | FileNotFoundError):
+        return 2, str(error)
+    return 0, ""
+
+
+def _own_line(error: Exception) -> str:
+    """The file and line of the user's own that an error comes from, if there is one."""
+    if isinstance(error, SyntaxError) and error.filename in OWN_FILES:
+        return f"{error.filename}, line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename in OWN_FILES]
+    return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
+
+
+def _close_output() -> None:
+    """Forget what could not be written to standard output, or Python fails when it writes it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedloom import reproductions, sinks
 from fedloom.cli.flags import add_fields, add_terms, changes, numbers, target, terms
-from fedloom.cli.output import conclude, new_directory, outputs, progress
+from fedloom.cli.output import conclude, new_directory, outputs, progress, say_how_long
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.definition import FIELDS, Experiment, method_name
@@ -71,14 +71,14 @@ def add(commands: Any, complete: bool) -> None:
     c.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
     add_terms(c)
     add_fields(c, complete, leave_out=("algorithm",))
-    outputs(c)
+    outputs(c, dry=True)
 
     r = command("run", "run one experiment", RUN, _run)
     r.add_argument("task", metavar="TASK", help="a task or a TOML file", choices=tasks)
     r.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
     r.add_argument("--seed", type=int, metavar="N", help=FIELDS["seed"].metadata["doc"])
     add_fields(r, complete)
-    outputs(r)
+    outputs(r, dry=True)
 
     s = command("sweep", "run one experiment with several values of some fields", SWEEP, _sweep)
     s.add_argument("task", metavar="TASK", help="a task or a TOML file", choices=tasks)
@@ -106,7 +106,7 @@ def add(commands: Any, complete: bool) -> None:
     p.add_argument("name", metavar="NAME", help="from `fedloom list experiments`", choices=names)
     p.add_argument("--seeds", metavar="N", help="how many seeds, or a list separated by commas")
     p.add_argument("--rounds", type=int, metavar="N", help="number of rounds, if fewer than in the paper will do")
-    outputs(p)
+    outputs(p, dry=True)
 
     e = command(
         "report", "write the report of any set of runs", "Write a report of all runs in the directories.", _report
@@ -124,6 +124,8 @@ def _experiment(given: argparse.Namespace) -> Experiment:
     if given.seed is not None:
         fields["seed"] = given.seed
     if given.task.endswith(".toml"):
+        if given.variant is not None:
+            raise ValueError("--variant requires a task; a TOML file has settings of its own.")
         return changed(_from_file(given.task), fields)
     name = fields.pop("algorithm", None)
     return experiment(given.task, name, given.variant, **fields)
@@ -160,6 +162,8 @@ def _compare(given: argparse.Namespace) -> int:
         title, own = f"{find_task(tasks[0]).name}: a comparison", find_task(tasks[0]).target
         made = recipe(tasks[0], given.variant, fields)
     wanted = target(given.target, own[0] if own else "test accuracy") or own
+    if given.dry_run:
+        return say_how_long(runs)
     shown = progress(given)
     study = run_all(
         runs,
@@ -177,6 +181,8 @@ def _compare(given: argparse.Namespace) -> int:
 def _run(given: argparse.Namespace) -> int:
     e = _experiment(given)
     opened = [sinks.sink(s) for s in given.sink]
+    if given.dry_run:
+        return say_how_long([(method_name(e.algorithm), e)])
     path = new_directory(given, f"{e.base_task().name}-{method_name(e.algorithm)}")
     return conclude(run_alone(e, path, progress(given), opened), given)
 
@@ -195,9 +201,12 @@ def _sweep(given: argparse.Namespace) -> int:
 
 
 def _reproduce(given: argparse.Namespace) -> int:
+    seeds = None if given.seeds is None else numbers(given.seeds, "--seeds")
+    if given.dry_run:
+        return say_how_long(reproductions.find(given.name).runs(seeds, given.rounds))
     study = reproductions.reproduce(
         given.name,
-        seeds=None if given.seeds is None else numbers(given.seeds, "--seeds"),
+        seeds=seeds,
         rounds=given.rounds,
         directory=new_directory(given, given.name),
         progress=progress(given),

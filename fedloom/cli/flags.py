@@ -79,7 +79,10 @@ def nearest_option(text: str, given: argparse.Namespace) -> str:
     if not text.startswith("-"):
         return f"{given.command} does not take the argument {text!r}; see `fedloom {given.command} --help`."
     known = [option(name) for name in vars(given) if name not in NOT_OPTIONS]
-    return f"{given.command} has no option {text.partition('=')[0]}.{nearest(text.partition('=')[0], known)}"
+    name = text.partition("=")[0]
+    more = given.command == "resume" and name in ("--seeds", "--algorithms", "--rounds")
+    hint = " `fedloom extend` adds seeds, methods and rounds." if more else ""
+    return f"{given.command} has no option {name}.{nearest(name, known)}{hint}"
 
 
 def numbers(text: str, option: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Ctrl-C, even where Python would lose it.
+"""Ctrl-C and SIGTERM, even where Python would lose them.
 
 An exception that is raised in a destructor or in a callback of the garbage collector is lost, and JAX has such
 callbacks. So an interruption is remembered, and raised again at the next row.
@@ -17,10 +17,11 @@ _asked = threading.Event()
 
 
 def listen() -> None:
-    """Start to remember Ctrl-C."""
+    """Start to remember Ctrl-C, and SIGTERM, which ends a command in the same way."""
     _asked.clear()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, _remember)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _remember)
 
 
 def _remember(number: int, frame: FrameType | None) -> None:

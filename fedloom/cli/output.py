@@ -9,17 +9,21 @@ import sys
 
 from fedloom import reproductions
 from fedloom.cli.interruption import Interruptible
-from fedloom.experiments.progress import Json, Lines, Live
+from fedloom.experiments.estimate import seconds_of
+from fedloom.experiments.progress import Json, Lines, Live, how_long
 from fedloom.experiments.result import Result
 from fedloom.experiments.run_directory import CONFIG
 from fedloom.experiments.study import Progress, Study
-from fedloom.experiments.study_file import STUDY
+from fedloom.experiments.study_file import STUDY, Runs
 from fedloom.sinks import SINKS
 
 
-def outputs(command: argparse.ArgumentParser, out: bool = True, sink: bool = True) -> None:
+def outputs(command: argparse.ArgumentParser, out: bool = True, sink: bool = True, dry: bool = False) -> None:
     """Add the options about output."""
     group = command.add_argument_group("output")
+    if dry:
+        words = "only try a few rounds of each method, and say how many runs there are and about how long they take"
+        group.add_argument("--dry-run", action="store_true", help=words)
     if out:
         group.add_argument("--out", metavar="DIR", help="a new directory (default: the next number in runs/)")
     if sink:
@@ -44,7 +48,10 @@ def forget() -> None:
 
 def how_to_resume() -> str:
     """The end of an error message, if there is something to resume."""
-    if not _directory or not any((_directory[-1] / file).exists() for file in (CONFIG, STUDY)):
+    try:
+        if not _directory or not any((_directory[-1] / file).exists() for file in (CONFIG, STUDY)):
+            return ""
+    except OSError:  # the name of the directory is not one that can exist
         return ""
     return f" Run `fedloom resume {shlex.quote(str(_directory[-1]))}` to continue."
 
@@ -60,6 +67,14 @@ def new_directory(given: argparse.Namespace, name: str) -> pathlib.Path:
         path = pathlib.Path("runs") / f"{stem}-{max(numbers, default=0) + 1}"
     works_in(path)
     return path
+
+
+def say_how_long(runs: Runs) -> int:
+    """What --dry-run says."""
+    for _, experiment in runs:
+        experiment.check()
+    print(how_long(len(runs), seconds_of(runs)))
+    return 0
 
 
 def progress(given: argparse.Namespace) -> Progress:

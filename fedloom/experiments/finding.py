@@ -5,9 +5,10 @@ import os
 import pathlib
 from collections.abc import Sequence
 
+from fedloom.experiments.definition import method_name
 from fedloom.experiments.result import Result
-from fedloom.experiments.run_directory import CONFIG, read
-from fedloom.experiments.study import Study, is_set_aside, read_study
+from fedloom.experiments.run_directory import CONFIG, read, read_config
+from fedloom.experiments.study import Study, damaged_result, is_set_aside, read_study
 from fedloom.experiments.study_file import STUDY
 
 
@@ -24,7 +25,7 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
         studies = [read_study(file.parent) for file in sorted(path.rglob(STUDY))]
         inside = {r.directory for study in studies for r in study.results}
         alone = [
-            read(c.parent) for c in sorted(path.rglob(CONFIG)) if c.parent not in inside and not is_set_aside(c.parent)
+            _read(c.parent) for c in sorted(path.rglob(CONFIG)) if c.parent not in inside and not is_set_aside(c.parent)
         ]
         if not studies and not alone:
             raise ValueError(f"There is no run in {path}: no {CONFIG} in it or below it.")
@@ -33,6 +34,15 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
         targets += [(t[0], t[1]) if (t := r.about.get("target")) else None for r in alone]
     target = targets[0] if targets and all(t == targets[0] for t in targets) else None
     return Study(", ".join(str(p) for p in paths), _told_apart(results), target)
+
+
+def _read(path: pathlib.Path) -> Result:
+    """A run that is no part of a study."""
+    try:
+        return read(path)
+    except ValueError as error:
+        experiment = read_config(path)  # without which nothing is known
+        return damaged_result(method_name(experiment.algorithm), experiment, path, str(error))
 
 
 def _told_apart(results: Sequence[Result]) -> list[Result]:

@@ -15,7 +15,7 @@ from typing import Any
 from fedloom.algorithm import Algorithm
 from fedloom.experiments.about import versions
 from fedloom.experiments.definition import Experiment
-from fedloom.experiments.files import only_one
+from fedloom.experiments.files import Damaged, only_one
 from fedloom.experiments.recipe import from_recipe
 from fedloom.experiments.result import Result
 from fedloom.experiments.run_directory import ABOUT, CONFIG, is_over, lengthen, read_config, read_json
@@ -154,12 +154,13 @@ def _grow(
         for seed in own if seeds is None else chosen:
             e = old.get((name, seed)) or dataclasses.replace(by_name[name], seed=seed)
             new.append((name, e if rounds is None else dataclasses.replace(e, rounds=rounds)))
-    if new == [(name, e) for (name, _), e in old.items()]:
+    texts = {key: e.to_toml() for key, e in old.items()}
+    changed = [e for name, e in new if texts.get((name, e.seed)) != e.to_toml()]
+    if not changed:
         return False
     _check_versions([path / run["run"] for run in plain["runs"]])
-    for name, e in new:
-        if old.get((name, e.seed)) != e:
-            e.check()
+    for e in changed:
+        e.check()
     if "looks" not in about and about.get("kind") == "comparison" and all(r.finished for r in read_study(path).results):
         about["looks"] = [len(present)]  # of a study that did not count them
     plain |= {"about": about, "runs": listed(new, places(new, words))}
@@ -200,14 +201,16 @@ def _check_versions(runs: Sequence[pathlib.Path]) -> None:
     """What is added must be made with the versions of what is there."""
     now = versions()
     for path in runs:
-        if (path / ABOUT).exists():
-            old = read_json(path / ABOUT).get("versions", now)
-            other = [f"{name} {v} (here {now.get(name)})" for name, v in old.items() if now.get(name) != v]
-            if other:
-                raise ValueError(
-                    f"{path} was run with {', '.join(other)}, and another version may not give the same bits. Install "
-                    "the same versions to extend it, or start again in another directory."
-                )
+        try:
+            old = read_json(path / ABOUT, "versions")["versions"] if (path / ABOUT).exists() else {}
+        except Damaged:  # which the others do not have to wait for
+            continue
+        other = [f"{name} {v} (here {now.get(name)})" for name, v in old.items() if now.get(name) != v]
+        if other:
+            raise ValueError(
+                f"{path} was run with {', '.join(other)}, and another version may not give the same bits. Install the "
+                "same versions to extend it, or start again in another directory."
+            )
 
 
 # How often results were seen, and growth until they decide.
@@ -249,12 +252,20 @@ def decided(study: Study, progress: Progress | None = None, sinks: Sequence[Open
         if evidence.separated(study):
             say(f"{len(seeds)} seeds: one method is separated from all others.")
             return study
+        tied = _tied(evidence, study)
         if not later:
-            say(f"{len(seeds)} seeds: the leaders are still tied; this is the limit.")
+            say(f"{len(seeds)} seeds: {tied} still tied; this is the limit.")
             return study
-        say(f"{len(seeds)} seeds: the leaders are still tied; adding {later[0] - len(seeds)}.")
+        say(f"{len(seeds)} seeds: {tied} still tied; adding {later[0] - len(seeds)} seeds.")
         more = [seed for seed in range(later[0]) if seed not in seeds][: later[0] - len(seeds)]
         study = looked(_with_seeds(study, [*seeds, *more], progress, sinks))
+
+
+def _tied(evidence: Any, study: Study) -> str:
+    """Who is tied, and the verb."""
+    verdicts = [evidence.verdict(study, task) for task in evidence.groups.by_task(study)]
+    names = list(dict.fromkeys(name for found in verdicts if not found.separated for name in found.tied))
+    return f"{', '.join(names)} are" if len(names) > 1 else "the methods are"
 
 
 def _seeds(study: Study) -> list[int]:

@@ -35,10 +35,14 @@ def find_task(name: str) -> Task:
     return getattr(module, attribute)
 
 
+OWN_FILES: set[str] = set()  # Python files of users: an error in one of them is shown with its line there
+
+
 @functools.cache
 def _module(path: pathlib.Path) -> Any:
     if not path.is_file():
         raise ValueError(f"There is no file {path}.")
+    OWN_FILES.add(str(path))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

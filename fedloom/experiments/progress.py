@@ -23,7 +23,7 @@ class Pace:
 
     def __init__(self, runs: Sequence[tuple[str, Experiment]]):
         self.start = time.monotonic()
-        self.total = sum(e.rounds for _, e in runs)
+        self.total, self.runs, self.told = sum(e.rounds for _, e in runs), len(runs), False
         self.done: dict[tuple[str, int], int] = {}  # rounds of each run
         self.first: dict[
             tuple[str, int], tuple[int, float]
@@ -36,6 +36,15 @@ class Pace:
 
     def end(self, result: Result) -> None:
         self.done[result.name, result.experiment.seed] = result.experiment.rounds  # even if it diverged earlier
+
+    def whole(self, result: Result) -> str:
+        """How many runs there are and about how long they take, once the first that this process ran has ended."""
+        run = result.name, result.experiment.seed
+        if self.told or self.runs < 2 or run not in self.first or self.done[run] <= self.first[run][0]:
+            return ""
+        self.told, ran = True, self.done[run] - self.first[run][0]
+        left = self.total - sum(self.done.values())
+        return how_long(self.runs, (time.monotonic() - self.start) * (left + ran) / ran)
 
     def left(self) -> str:
         """The time left, once enough is done for an estimate that compilation does not spoil."""
@@ -51,6 +60,16 @@ class Pace:
         first, since = self.first[run]
         spent = time.monotonic() - since
         return (self.done[run] - first) / spent if spent > 0 else 0.0
+
+
+def how_long(runs: int, seconds: float) -> str:
+    """33 runs, about 40 s."""
+    return f"{runs} run{'s' * (runs != 1)}, about {duration(seconds)}"
+
+
+def pace_words(speed: float) -> str:
+    """12.3 rounds/s, or 4.5 s/round if that is slow; nothing while it is not known."""
+    return f"{speed:.1f} rounds/s" if speed >= 1 else f"{1 / speed:.1f} s/round" if speed > 0 else ""
 
 
 def duration(seconds: float) -> str:
@@ -106,10 +125,10 @@ class Lines:
         """A run has a new row in its log."""
         self.pace.row(name, experiment, row)
         if "diverged" not in row and time.monotonic() - self.said >= EVERY:
+            speed = self.pace.speed(name, experiment)
             self._say(
                 f"{name}, seed {experiment.seed}: round {row['round']} of {experiment.rounds}, {values(row)}, "
-                f"{megabytes(row)}, {self.pace.speed(name, experiment):.1f} rounds/s"
-                + (f", {left}" if (left := self.pace.left()) else "")
+                + ", ".join(w for w in (megabytes(row), pace_words(speed), self.pace.left()) if w)
             )
 
     def end(self, result: Result) -> None:
@@ -124,6 +143,8 @@ class Lines:
             f"[{self.ended}/{self.runs}] {result.name}, seed {result.experiment.seed}: {row['round']} rounds, "
             f"{values(row)}, {duration(result.seconds)}{_plan(result)}"
         )
+        if words := self.pace.whole(result):
+            self._say(words)
 
     def say(self, words: str) -> None:
         """A sentence about the study as a whole."""
@@ -169,7 +190,7 @@ class Live:
         speed = self.pace.speed(name, experiment)
         words = values(row)
         if "diverged" not in row:
-            words = f"{brief_values(row)} " + (f"{speed:.0f} rounds/s" if speed else "compiling") + f" {megabytes(row)}"
+            words = f"{brief_values(row)} {pace_words(speed) or 'compiling'} {megabytes(row)}"
         self.bars.update(
             self.run,
             description=f"{name} {experiment.seed}",
@@ -187,6 +208,8 @@ class Live:
         if result.damaged is not None:
             self.say(damage(result))
             return
+        if words := self.pace.whole(result):
+            self.say(words)
         same = [r for r in self.results if r.name == result.name]
         if len(same) == self.names.count(result.name):
             seconds = duration(sum(r.seconds for r in same))

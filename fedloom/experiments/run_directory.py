@@ -105,6 +105,8 @@ def lengthen(path: pathlib.Path, experiment: Experiment) -> None:
         old = read_config(path)
         end = whole_rounds(old)
         saved, earlier, rows = path / CHECKPOINT, path / EARLIER, read_rows(path)
+        if saved.exists():
+            check_log(path, checkpoint.read_meta(saved)["log bytes"])
         if saved.exists() and checkpoint.read_meta(saved)["round"] > end:
             if earlier.exists() and checkpoint.read_meta(earlier)["round"] == end:
                 os.replace(earlier, saved)
@@ -114,6 +116,12 @@ def lengthen(path: pathlib.Path, experiment: Experiment) -> None:
             lines = (path / LOG).read_bytes().split(b"\n")[:-1]
             write_whole(path / LOG, b"".join(line + b"\n" for line in lines[:-1]))
         write_whole(path / CONFIG, experiment.to_toml().encode())
+
+
+def check_log(path: pathlib.Path, length: int) -> None:
+    """Raise a sentence if the log lacks what the checkpoint knows of."""
+    if length and (not (path / LOG).exists() or (path / LOG).stat().st_size < length):
+        raise Damaged(f"{path / LOG} is shorter than its checkpoint says, so rows were removed.")
 
 
 def whole_rounds(experiment: Experiment) -> int:

@@ -17,7 +17,7 @@ from fedloom.engines.plan import Plan
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import about
 from fedloom.experiments.definition import Checked, Experiment, method_name
-from fedloom.experiments.files import Damaged, naming, only_one, write_whole
+from fedloom.experiments.files import naming, only_one, write_whole
 from fedloom.experiments.result import COUNTERS, Result, Row, clock_columns
 from fedloom.experiments.run_directory import (
     ABOUT,
@@ -26,6 +26,7 @@ from fedloom.experiments.run_directory import (
     EARLIER,
     LOG,
     SECONDS,
+    check_log,
     create_run,
     is_over,
     read,
@@ -158,11 +159,7 @@ class Running:
                 directory / CHECKPOINT, e.algorithm, self.loaded.w, self.loaded.federation.clients, e.to_toml()
             )
         self.spent = read_seconds(directory)
-        if length and (not (directory / LOG).exists() or (directory / LOG).stat().st_size < length):
-            raise Damaged(
-                f"{directory / LOG} is shorter than its checkpoint says, so rows were removed. Run the experiment "
-                "again in another directory."
-            )
+        check_log(directory, length)
         if record is not None:
             first, values = read_rows(directory)[0], self.evaluation.of(self.loaded.w)
             if json.dumps(values) != json.dumps({name: first.get(name) for name in values}):

@@ -230,7 +230,10 @@ def _alone(
     checked: Checked | None = None,
 ) -> Study:
     name, task = method_name(experiment.algorithm), experiment.base_task()
-    results = _run_each([PlacedRun(name, experiment, path, checked)], progress, sinks)
+    try:
+        results = _run_each([PlacedRun(name, experiment, path, checked)], progress, sinks, _run_healthy)
+    except Damaged as error:
+        raise Damaged(f"{error} Run the experiment again in another directory.") from error
     target = task.target if task.target is not None and task.target[0] in results[0].metrics else None
     return Study(f"{task.name}: {name}", results, target, {}, path)
 
@@ -249,10 +252,11 @@ def _read(path: pathlib.Path, run: Mapping[str, str]) -> Result:
     try:
         return dataclasses.replace(read(place, name, _own_config(place, experiment)), experiment=experiment)
     except ValueError as error:
-        return _damaged(name, experiment, place, str(error))
+        return damaged_result(name, experiment, place, str(error))
 
 
-def _damaged(name: str, experiment: Experiment, directory: pathlib.Path | None, words: str) -> Result:
+def damaged_result(name: str, experiment: Experiment, directory: pathlib.Path | None, words: str) -> Result:
+    """What is left of a run whose directory cannot be read."""
     return Result(name, experiment, [], {"metrics": {}}, 0.0, directory, damaged=words)
 
 
@@ -261,32 +265,45 @@ def _study(path: pathlib.Path, plain: dict[str, Any], results: Sequence[Result])
     return Study(plain["title"], results, target, plain["about"], path, Terms.from_plain(plain.get("terms", {})))
 
 
-def _run_each(runs: Sequence[PlacedRun], progress: Progress | None, sinks: Sequence[OpenSink]) -> list[Result]:
-    if progress is None:
-        return [run_one(run, None, sinks) for run in runs]
-    progress.begin([(run.name, run.experiment) for run in runs])
-    try:
-        return [run_one(run, progress, sinks) for run in runs]
-    finally:
-        progress.close()
-
-
 def run_one(run: PlacedRun, progress: Progress | None = None, sinks: Sequence[OpenSink] = ()) -> Result:
-    """Run what is left of one run of a study."""
+    """Run what is left of one run of a study, unless its directory is damaged."""
+    try:
+        return _run_healthy(run, progress, sinks)
+    except Damaged as error:
+        result = damaged_result(run.name, run.experiment, run.directory, str(error))
+    if progress is not None:
+        progress.end(result)
+    return result
+
+
+def _run_healthy(run: PlacedRun, progress: Progress | None, sinks: Sequence[OpenSink]) -> Result:
     name, experiment, directory, checked, damaged = run
-    opened = [open_sink(name, experiment, directory) for open_sink in sinks] if damaged is None else []
+    if damaged is not None:
+        raise Damaged(damaged)
+    opened = [open_sink(name, experiment, directory) for open_sink in sinks]
     watch: list[Callable[[Row], None]] = [sink.row for sink in opened]
     if progress is not None:
         watch.append(lambda row: progress.row(name, experiment, row))
     try:
-        if damaged is not None:
-            raise Damaged(damaged)
         result = finish(experiment, directory, name=name, watch=watch, checked=checked)
-    except Damaged as error:
-        result = _damaged(name, experiment, directory, str(error))
     finally:
         for sink in opened:
             sink.close()
     if progress is not None:
         progress.end(result)
     return result
+
+
+RunOne = Callable[[PlacedRun, Progress | None, Sequence[OpenSink]], Result]
+
+
+def _run_each(
+    runs: Sequence[PlacedRun], progress: Progress | None, sinks: Sequence[OpenSink], one: RunOne = run_one
+) -> list[Result]:
+    if progress is None:
+        return [one(run, None, sinks) for run in runs]
+    progress.begin([(run.name, run.experiment) for run in runs])
+    try:
+        return [one(run, progress, sinks) for run in runs]
+    finally:
+        progress.close()
