@@ -190,6 +190,7 @@ def test_a_best_value_at_an_edge_is_pointed_out():
 def test_ticks_are_the_values():
     lrs = [10**-1.5, 10**-1, 0.101, 1000.0]
     found = report.heat_map_plotly(lrs, [0.03, 1], np.arange(8).reshape(2, 4), "x", "y", "title")
+    assert heat_maps._ticks(np.array([0.25, 1.5])) == ["0.25", "1.5"]  # two digits at least
     assert found["layout"]["xaxis"]["ticktext"] == ["0.0316", "0.1", "0.101", "1000"]
     assert found["layout"]["yaxis"]["ticktext"] == ["0.03", "1"]
     assert found["layout"]["xaxis"]["title"]["text"] == "x"

@@ -128,8 +128,9 @@ def test_every_column_can_be_seen_beside_the_names(at, width):
     until(driver, hidden, [])
     # The hint is there exactly where the table is wider than its place.
     agree = """[...document.querySelectorAll(".scroll")].every((box) => {
-      const said = box.previousElementSibling.matches(".hint:not([hidden])") && box.tabIndex === 0;
-      return said === (box.scrollWidth > box.clientWidth + 1);
+      const wider = box.scrollWidth > box.clientWidth + 1;
+      const said = box.previousElementSibling.matches(".hint:not([hidden])");
+      return said === wider && (box.tabIndex === 0) === wider;
     })"""
     until(driver, agree, True)
     if width == 400:

@@ -14,7 +14,7 @@ from fedloom.report.forest import differences, forest_plotly
 from fedloom.report.series import Series, by_name, labels, outside, series
 
 LABELS = 60  # most frequent labels in the picture of a split
-DIGITS = 5  # of the numbers of a curve: as many as anybody sees
+DIGITS = 5  # of a metric in a curve: as many as anybody sees
 
 
 def to_json(data: Any) -> str:
@@ -59,10 +59,8 @@ def task_data(
 def _series_data(one: Series, label: str) -> dict[str, Any]:
     """A method's curves, one for each seed; the page takes means, intervals and running means of them."""
     curves = {metric: [_rounded(values) for values in band.seeds] for metric, band in one.metrics.items()}
-    axes = {axis: _rounded(values) for axis, values in one.axes.items()}
-    axes["rounds"] = one.axes["rounds"].tolist()
     return {
-        "name": one.name, "label": label, "seeds": one.seeds, "axes": axes, "metrics": curves, "diverged": one.diverged
+        "name": one.name, "label": label, "seeds": one.seeds, "axes": one.axes, "metrics": curves, "diverged": one.diverged
     }  # fmt: skip
 
 
