@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import jax
 
-from fedloom.cli import experimenting, listing
+from fedloom.cli import experimenting, listing, tuning
 from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
@@ -53,6 +53,7 @@ def parser(complete: bool = False) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"fedloom {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     experimenting.add(commands, complete)
+    tuning.add(commands, complete)
     listing.add(commands, complete)
     shell = commands.add_parser("completion", help="print a completion script for your shell")
     shell.add_argument("shell", choices=("bash", "zsh", "tcsh"), help='for bash: eval "$(fedloom completion bash)"')

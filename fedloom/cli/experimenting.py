@@ -12,6 +12,7 @@ from typing import Any
 from fedloom import reproductions, sinks
 from fedloom.cli.flags import add_fields, changes, numbers, target
 from fedloom.cli.interruption import Interruptible
+from fedloom.cli.searching import reporters
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.definition import FIELDS, Experiment, method_name
@@ -33,6 +34,7 @@ from fedloom.experiments.study import (
     run_alone,
 )
 from fedloom.experiments.sweeps import Select, resume_sweep, sweep, sweep_table
+from fedloom.experiments.tuning import TUNING, resume_tuning
 from fedloom.sinks import SINKS
 from fedloom.tasks import TASKS
 
@@ -148,7 +150,7 @@ _directory: list[pathlib.Path] = []  # that of the command, for messages after a
 
 def how_to_resume() -> str:
     """The end of an error message, if there is something to resume."""
-    if not _directory or not any((_directory[-1] / file).exists() for file in (CONFIG, STUDY)):
+    if not _directory or not any((_directory[-1] / file).exists() for file in (CONFIG, STUDY, TUNING)):
         return ""
     return f" Run `fedloom resume {_directory[-1]}` to continue."
 
@@ -257,6 +259,8 @@ def _resume(given: argparse.Namespace) -> int:
     path = pathlib.Path(given.directory)
     _directory.append(path)
     opened = [sinks.sink(s) for s in given.sink]
+    if (path / TUNING).exists():
+        return _conclude(resume_tuning(path, **reporters(given, _progress(given)), sinks=opened), given)
     if (path / CONFIG).exists():
         return _conclude(resume_alone(path, _progress(given), opened), given)
     if read_study(path).about.get("kind") == "sweep":

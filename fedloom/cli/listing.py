@@ -103,11 +103,14 @@ def show(task: Task) -> str:
     }
     lines += [f"  {name:<8} {value}" for name, value in facts.items() if value]
     for variant, settings in task.settings.items():
-        rows = ((brief(s.algorithm), brief(s.solver), brief(s.cohort), str(s.rounds)) for s in settings.values())
+        rows = (
+            (brief(s.algorithm), brief(s.solver), brief(s.cohort), str(s.rounds), task.origin(s).words)
+            for s in settings.values()
+        )
         lines += [
             "",
             f"settings, {variant}:",
-            columns([("  algorithm", "solver", "cohort", "rounds"), *(("  " + r[0], *r[1:]) for r in rows)]),
+            columns([("  algorithm", "solver", "cohort", "rounds", "origin"), *(("  " + r[0], *r[1:]) for r in rows)]),
         ]
     if task.tuned_over:
         lines += ["", "tuned over:"]

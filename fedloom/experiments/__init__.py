@@ -26,3 +26,5 @@ from fedloom.experiments.sweeps import ranking as ranking
 from fedloom.experiments.sweeps import resume_sweep as resume_sweep
 from fedloom.experiments.sweeps import sweep as sweep
 from fedloom.experiments.sweeps import sweep_table as sweep_table
+from fedloom.experiments.tuning import resume_tuning as resume_tuning
+from fedloom.experiments.tuning import tune as tune
