@@ -63,7 +63,8 @@ def _nearest(axes: Sequence[Axis], tried: Mapping[Place, Score], best: Place, st
 
 def ends(axes: Sequence[Axis], tried: Mapping[Place, Score], place: Place) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The fields whose value is the smallest or the largest tried: those with values beyond, and those without."""
-    edges, limits = [], []
+    edges: list[str] = []
+    limits: list[str] = []
     for i, axis in enumerate(axes):
         steps = [other[i] for other in tried]
         for end, beyond in ((min(steps), place[i] - 1), (max(steps), place[i] + 1)):
