@@ -280,7 +280,7 @@ def test_a_file_that_is_not_toml():
 def test_an_experiment_is_complete_in_its_file():
     """Every field that has a value is written, so that later defaults cannot change what a file means."""
     e = experiment("digits", "feddr", split={"name": "iid", "clients": 10}, model="2nn", weights="uniform")
-    e = dataclasses.replace(e, system=fl.System())
+    e = dataclasses.replace(e, system=fl.System(), evaluate=("test", "train:100"))
     plain = tomllib.loads(e.to_toml())
     assert set(plain) == {f.name for f in dataclasses.fields(Experiment)}
     for part in ("algorithm", "solver", "cohort", "system"):

@@ -57,6 +57,8 @@ def assert_same_log(one, other):
     assert len(one.rows) == len(other.rows)
     for a, b in zip(values_of(one), values_of(other), strict=True):
         assert list(a) == list(b)
+        for metric, blocks in a.pop("test blocks", {}).items():  # to six digits
+            assert blocks == pytest.approx(b["test blocks"][metric], rel=2e-5)
         for key in a:
             assert a[key] == pytest.approx(b[key], rel=1e-8, abs=1e-10), key
 

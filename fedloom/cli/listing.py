@@ -12,7 +12,7 @@ from fedloom.algorithms import ALGORITHMS
 from fedloom.data.catalogue import CATALOGUE
 from fedloom.data.download import fetch
 from fedloom.data.splits import SPLITS
-from fedloom.experiments.about import about
+from fedloom.experiments.about import figures
 from fedloom.experiments.loading import find_task
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import brief, nearest
@@ -200,7 +200,7 @@ def describe(task: Task, seed: int, picture: str | None = None) -> str:
         return f"{loaded.federation.clients} clients with functions of a vector of {loaded.w.size} numbers"
     from fedloom import report  # imported late: it takes half a second, for which no other command should wait
 
-    facts = about(loaded)
+    facts = figures(loaded)
     if picture is not None:
         report.split_picture(facts).savefig(picture)
     return f"{facts['summary']}\n\n{report.split_text(facts)}"

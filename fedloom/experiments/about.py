@@ -1,6 +1,8 @@
 """The circumstances of a run: the federation in figures, versions and the machine."""
 
 import functools
+import hashlib
+import math
 import os
 import platform
 from importlib import metadata
@@ -10,6 +12,9 @@ import jax
 import numpy as np
 
 from fedloom.data.describe import label_counts
+from fedloom.experiments.definition import Checked, Experiment
+from fedloom.experiments.origins import origin
+from fedloom.hyperparameters import brief
 from fedloom.tasks import Loaded
 from fedloom.version import __version__
 
@@ -34,14 +39,9 @@ def machine() -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=4)  # shared by runs side by side
-def about(loaded: Loaded, own_models: bool = False) -> dict[str, Any]:
-    """Figures of a loaded task, the versions and the machine."""
-    metrics = {"train loss": False}
+def figures(loaded: Loaded) -> dict[str, Any]:
+    """Figures of a loaded task."""
     data = loaded.data
-    if own_models:
-        metrics["own train loss"] = False
-        if data is not None and data.test_split is not None:
-            metrics |= {f"own test {name}": m.larger_is_better for name, m in loaded.metrics.items()}
     facts: dict[str, Any] = {
         "task": loaded.task.name,
         "words": loaded.task.about,
@@ -53,9 +53,36 @@ def about(loaded: Loaded, own_models: bool = False) -> dict[str, Any]:
     if data is not None:
         facts["summary"] = str(data.describe())
         if data.test is not None:
-            metrics |= {f"test {name}": m.larger_is_better for name, m in loaded.metrics.items()}
+            facts["test"] = {"examples": len(data.test[1]), "digest": _digest(data.test)}
+        if data.split.names is not None:
+            facts["names"] = data.split.names[:DRAWN].tolist()
         facts["sizes"] = data.split.sizes[:DRAWN].tolist()
         if data.classes is not None and np.ndim(data.train[1]) == 1:
             drawn = slice(0, min(DRAWN, data.clients))
             facts["labels"] = label_counts(np.asarray(data.train[1]), data.split, data.classes, drawn).tolist()
-    return {**facts, "metrics": metrics, "versions": versions(), "machine": machine()}
+    return facts
+
+
+def _digest(store: Any) -> str:
+    """Equal for equal arrays: runs whose digests agree were tested on the same examples."""
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves(store):
+        array = np.ascontiguousarray(leaf)
+        found.update(f"{array.dtype}{array.shape}".encode())
+        found.update(array.data)
+    return found.hexdigest()
+
+
+def about(experiment: Experiment, checked: Checked) -> dict[str, Any]:
+    """Figures of the task and of the experiment, the metrics that are evaluated, the versions and the machine."""
+    metrics = checked.evaluation.metrics
+    return {
+        **figures(checked.loaded),
+        "exchanges": len(experiment.algorithm.exchanges),  # in a round
+        "cohort": brief(experiment.cohort),
+        "setting": origin(experiment),
+        "metrics": {name: m.larger_is_better for name, m in metrics.items()},
+        "bounds": {name: [b if math.isfinite(b) else None for b in m.bounds] for name, m in metrics.items()},
+        "versions": versions(),
+        "machine": machine(),
+    }

@@ -25,7 +25,7 @@ from fedloom.hyperparameters import Domain, check_fields, choice, flag, frozen, 
 from fedloom.models import MODELS
 from fedloom.solvers import SOLVERS
 from fedloom.systems import SYSTEMS, Delays, System
-from fedloom.tasks import TASKS, Loaded, Task
+from fedloom.tasks import TASKS, Evaluation, Loaded, Task
 
 
 def _integer(least: int) -> Domain:
@@ -44,14 +44,19 @@ _split = Domain(
     "a name or a table such as {name = 'iid', clients = 10}", lambda v: isinstance(v, Mapping), choices=RESPLIT
 )
 _model = Domain("a name from `fedloom list models`", lambda v: isinstance(v, str), choices=tuple(MODELS))
+_evaluate = Domain(
+    "a list such as ['test', 'train:5000']",
+    lambda v: isinstance(v, tuple) and len(v) > 0 and all(isinstance(entry, str) and entry for entry in v),
+)
 _plan = Domain("'auto' or LANESxDEVICES, such as '5x2'", lambda v: isinstance(v, str))
 
 
 class Checked(NamedTuple):
-    """An experiment that can be run: its data, and the run on them."""
+    """An experiment that can be run: its data, the run on them, and what is evaluated."""
 
     loaded: Loaded
     run: Run
+    evaluation: Evaluation
 
 
 @frozen
@@ -75,6 +80,11 @@ class Experiment:
         _integer(1),
         "rounds between evaluations (default: 100 evaluations in total); the last round is always evaluated",
         default=1,
+    )
+    evaluate: tuple[str, ...] | None = static(
+        optional(_evaluate),
+        "what to evaluate: train, validation, test, a metric, train:N for a sample (default: what is cheap)",
+        default=None,
     )
     seed: int = static(
         _integer(0), "determines the split, the initial model, the cohorts and the minibatches", default=0
@@ -110,6 +120,10 @@ class Experiment:
     )
 
     def __post_init__(self) -> None:
+        if isinstance(self.evaluate, str | list):  # as files and the command line write it
+            entries = self.evaluate.split(",") if isinstance(self.evaluate, str) else self.evaluate
+            listed = tuple(entry.strip() if isinstance(entry, str) else entry for entry in entries)
+            object.__setattr__(self, "evaluate", listed)
         check_fields(self)
         if self.model is not None and self.model not in MODELS:
             raise ValueError(f"model: there is no {self.model!r}.{nearest(self.model, MODELS)}")
@@ -154,7 +168,7 @@ class Experiment:
             raise ValueError(f"own_models: {name} does not keep a model for each client; FedDR and FedPD do.")
         if self.own_models and loaded.data is None:
             raise ValueError(f"own_models: the clients of task {loaded.task.name!r} have no examples.")
-        return Checked(loaded, run)
+        return Checked(loaded, run, Evaluation(loaded, self.evaluate, self.algorithm if self.own_models else None))
 
     def to_plain(self) -> dict[str, Any]:
         """The experiment as plain data, from which `from_config` makes it again."""
@@ -168,6 +182,8 @@ class Experiment:
             value = getattr(self, field.name)
             if field.name in PARTS and value is not None:
                 plain[field.name] = to_plain(value, PARTS[field.name])
+            elif isinstance(value, tuple):
+                plain[field.name] = list(value)
             elif value is not None:
                 table = isinstance(value, Mapping)
                 plain[field.name] = {k: _number(v) for k, v in value.items()} if table else value

@@ -12,6 +12,7 @@ from rich.table import Column
 
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.result import NOT_METRICS, Result, Row
+from fedloom.tasks.evaluated import TEST_BLOCKS
 
 EVERY = 10.0  # seconds between the plain lines of one run
 EARLY = 0.05  # the share of all rounds before which the time left is not estimated
@@ -192,7 +193,8 @@ class Json:
         pass
 
     def row(self, name: str, experiment: Experiment, row: Row) -> None:
-        self._say({"name": name, "seed": experiment.seed, **row})
+        shown = {column: value for column, value in row.items() if column != TEST_BLOCKS}
+        self._say({"name": name, "seed": experiment.seed, **shown})
 
     def end(self, result: Result) -> None:
         self._say({"name": result.name, "seed": result.experiment.seed, "seconds": round(result.seconds, 3)})

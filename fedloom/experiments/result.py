@@ -11,6 +11,7 @@ from fedloom.engines.clock import FATES, Clock
 from fedloom.engines.records import Counters
 from fedloom.experiments.definition import Experiment
 from fedloom.problem import Vector
+from fedloom.tasks.evaluated import TEST_BLOCKS
 
 # A row of a log has "round", the metrics, and totals since the start: the counters under these names.
 COUNTERS = {name.replace("_", " "): name for name in Counters._fields if name != "rounds"}
@@ -32,7 +33,8 @@ def clock_columns(clock: Clock | None) -> Row:
     }
 
 
-NOT_METRICS = frozenset(("round", "residual", *COUNTERS, *clock_columns(Clock())))  # the other columns of a row
+# The other columns of a row.
+NOT_METRICS = frozenset(("round", "residual", TEST_BLOCKS, *COUNTERS, *clock_columns(Clock())))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

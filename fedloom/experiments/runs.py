@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO
 
 from fedloom.engines import Clock, NonFiniteUpdate, Record, asynchronous, synchronous
@@ -35,7 +35,7 @@ from fedloom.experiments.run_directory import (
 )
 from fedloom.problem import Vector
 
-EXPLODED = 1e3  # a training loss this many times the first one, or above 1, will not recover
+EXPLODED = 1e3  # a loss this many times the first one, or above 1, will not recover
 
 Watch = Callable[[Row], None]
 
@@ -116,12 +116,12 @@ class Running:
         checkpoint_seconds: float,
     ):
         self.experiment, self.directory, self.watch = experiment, directory, watch
-        self.loaded, self.run = checked
+        self.loaded, self.run, self.evaluation = checked
         self.name = name or method_name(experiment.algorithm)
         self.checkpoint_seconds = checkpoint_seconds
         self.rows: list[Row] = []
         self.log: BinaryIO | None = None
-        self.about = about(self.loaded, experiment.own_models)
+        self.about = about(experiment, checked)
         self.plan: Plan | None = None  # chosen when the rounds begin, unless the directory has one
         self.share = 1.0  # of the elapsed time, which runs side by side divide among them
         self.spent = 0.0  # by earlier processes
@@ -160,7 +160,7 @@ class Running:
                 "again in another directory."
             )
         if record is not None:
-            first, values = read_rows(directory)[0], self.loaded.evaluate(self.loaded.w)
+            first, values = read_rows(directory)[0], self.evaluation.of(self.loaded.w)
             if json.dumps(values) != json.dumps({name: first.get(name) for name in values}):
                 raise ValueError(
                     f"{directory}: the metrics of the initial model differ from those in the log, so the task or its "
@@ -184,7 +184,7 @@ class Running:
     def _rounds(self, start: Record | None) -> Vector | None:
         e, w = self.experiment, self.loaded.w if start is None else start.w
         if start is None:
-            self.begin(self._values(w, {}))
+            self.begin(self.evaluation.of(w))
         if self.plan is None:
             self.plan = planned(self.run).plan
             self._write_about()
@@ -193,7 +193,7 @@ class Running:
         chunk = min(e.evaluate_every, e.rounds)
         try:
             for record in engine.run_records(run if start is None else resumed(run, start), chunk):
-                if not self.take(record, self._values(record.w, record.clients)):
+                if not self.take(record, self.evaluation.of(record.w, record.clients)):
                     return None
                 w = record.w
         except NonFiniteUpdate as error:
@@ -201,18 +201,12 @@ class Running:
             return None
         return w
 
-    def _values(self, w: Vector, clients: Mapping[int, Any]) -> dict[str, float]:
-        values = self.loaded.evaluate(w)
-        if self.experiment.own_models:
-            values |= self.loaded.evaluate_own(self.experiment.algorithm, clients)
-        return values
-
-    def begin(self, values: dict[str, float]) -> None:
+    def begin(self, values: dict[str, Any]) -> None:
         """The row of the initial model."""
         timed = self.experiment.engine == "events" or self.experiment.system is not None
         self._add(Record(0, None, {}, clock=Clock() if timed else None), values)
 
-    def take(self, record: Record, values: dict[str, float]) -> bool:
+    def take(self, record: Record, values: dict[str, Any]) -> bool:
         """Log an evaluated round, and save it if it is time to. Return False if the run diverged and is given up."""
         if words := self._exploded(values):
             self.give_up(record.round, words)
@@ -223,19 +217,24 @@ class Running:
             self._save(self.directory, record)
         return True
 
-    def _exploded(self, values: dict[str, float]) -> str:
-        loss, first = values["train loss"], self.rows[0]["train loss"]
+    def _exploded(self, values: dict[str, Any]) -> str:
+        """Why the run is given up, if its first loss (of training, validation or test examples) says so."""
+        name = next((name for name in values if name.partition(" ")[2] == "loss"), None)
+        if name is None:  # not evaluated: NaN and infinity are noticed by the engine alone
+            return ""
+        loss, first = values[name], self.rows[0][name]
+        words = "training loss" if name.startswith("train") else name
         if not math.isfinite(loss):
-            return f"The training loss is {loss}."
+            return f"The {words} is {loss}."
         bound = first + EXPLODED * max(abs(first), 1.0)
-        return f"The training loss is {loss:.3g}, from {first:.3g} at the start." if loss > bound else ""
+        return f"The {words} is {loss:.3g}, from {first:.3g} at the start." if loss > bound else ""
 
     def give_up(self, round: int, words: str) -> None:
         self._write({"round": round, "diverged": words})
         if self.directory is not None:
             self._write_seconds(self.directory)
 
-    def _add(self, record: Record, values: dict[str, float]) -> None:
+    def _add(self, record: Record, values: dict[str, Any]) -> None:
         counters = {name: getattr(record.counters, field) for name, field in COUNTERS.items()}
         extra = {} if record.residual is None else {"residual": record.residual}
         self._write({"round": record.round, **values, **counters, **extra, **clock_columns(record.clock)})

@@ -86,12 +86,12 @@ def _together(
     e, loaded = runs[batch[0]].experiment, checked.loaded  # which they share, but for numbers
     with contextlib.ExitStack() as opened:
         logs = {i: _opened(runs[i], checked, progress, len(left), opened) for i in left}
-        first = loaded.evaluate(loaded.w)
+        first = checked.evaluation.of(loaded.w)
         for log in logs.values():
             log.begin(first)
         algorithms, solvers = ([getattr(runs[i][1], part) for i in batch] for part in ("algorithm", "solver"))
         for record in grid.run_records(checked.run, algorithms, solvers, min(e.evaluate_every, e.rounds)):
-            values = loaded.evaluate_all(record.w)
+            values = checked.evaluation.of_all(record.w)
             record = record._replace(servers=jax.device_get(record.servers))
             for place, i in enumerate(batch):
                 if i in results or i not in logs:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from fedloom.experiments.about import about as about_task
 from fedloom.experiments.definition import Checked, Experiment, method_name
 from fedloom.experiments.files import write_whole
 from fedloom.experiments.result import Result, Row
@@ -82,11 +81,7 @@ def run_all(
     All are checked before the first is run. A run that diverges is a result like any other.
     """
     _places(runs)  # raises for two runs with the same name and seed
-    known = {
-        metric
-        for _, experiment in runs
-        for metric in about_task(experiment.check().loaded, experiment.own_models)["metrics"]
-    }
+    known = {metric for _, experiment in runs for metric in experiment.check().evaluation.metrics}
     if target is not None and target[0] not in known:
         raise ValueError(f"target: there is no metric {target[0]!r}.{nearest(target[0], known)}")
     path = None if directory is None else pathlib.Path(directory)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.experiments.about import about
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.points import Range as Range
 from fedloom.experiments.points import Values, changed_as, json_value, points_of, short
@@ -119,10 +118,9 @@ def _check(runs: Sequence[tuple[str, Experiment]], select: Select) -> None:
     for members in alike([e for _, e in runs]):
         name, experiment = runs[members[0]]
         try:
-            loaded = experiment.check().loaded
+            known = experiment.check().evaluation.metrics
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        known = about(loaded)["metrics"]
         if select.metric not in known:
             raise ValueError(f"select: there is no metric {select.metric!r}.{nearest(select.metric, known)}")
 

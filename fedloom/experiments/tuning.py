@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.experiments.about import about
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.definition import Experiment
@@ -33,6 +32,7 @@ from fedloom.experiments.study import STUDY, OpenSink, Progress, Study, create_s
 from fedloom.experiments.sweeps import Select, resume_sweep
 from fedloom.hyperparameters import count, nearest
 from fedloom.tasks import Task, Tuned
+from fedloom.tasks.evaluated import known_metrics
 
 TUNING, COMPARISON, SETTINGS = "tuning.json", "comparison", "settings"
 FIRST_SEED = 1000  # tuning uses the seeds from here on, comparisons those from 0
@@ -54,12 +54,19 @@ class Tuning:
     metric: str
 
     def experiment(self, method: str, values: Mapping[str, float], seed: int) -> Experiment:
-        """A run of the search: on a part of the training data, evaluated 25 times."""
+        """A run of the search: without the validation data, evaluated 25 times, and on nothing but what decides."""
         every = max(1, self.bases[method].rounds // (5 * LAST))
-        return changed(self.bases[method], {**values, **self.held_out, "seed": seed, "evaluate_every": every})
+        evaluated = {"evaluate_every": every, "evaluate": tuple(dict.fromkeys((self.loss, self.metric)))}
+        return changed(self.bases[method], {**values, **self.held_out, **evaluated, "seed": seed})
+
+    @property
+    def loss(self) -> str:
+        """What decides between equals."""
+        return f"{self.metric.split(' ')[0]} loss"
 
     @property
     def held_out(self) -> dict[str, Any]:
+        """How the data of the search differ from those of the comparison."""
         return {"validation": self.validation} if self.metric.startswith("validation") else {}
 
     def to_plain(self) -> dict[str, Any]:
@@ -150,9 +157,10 @@ def _check(tuning: Tuning) -> None:
     for method, base in tuning.bases.items():
         axes_of(method, base)
         base.check()
-        known = about(tuning.experiment(method, {}, FIRST_SEED).check().loaded)["metrics"]
+        known = known_metrics(changed(base, tuning.held_out).load())
         if tuning.metric not in known:
             raise ValueError(f"select: there is no metric {tuning.metric!r}.{nearest(tuning.metric, known)}")
+        tuning.experiment(method, {}, FIRST_SEED).check()
 
 
 class _Search:
@@ -165,8 +173,7 @@ class _Search:
         self.batches = 0
         self.larger = False  # whether larger values of the metric are better
         last = max(1, tuning.bases[method].rounds // LAST)
-        loss = "validation loss" if tuning.held_out else "train loss"
-        self.select, self.between_equals = Select(tuning.metric, last), Select(loss, last)
+        self.select, self.between_equals = Select(tuning.metric, last), Select(tuning.loss, last)
 
     def go_on(self, points: int, progress: Progress | None, say: Say | None) -> None:
         """Try places until there are so many."""

@@ -53,32 +53,35 @@ class ByClient(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnames=("score", "unravel"))
-def _all_rows(store: Rows, w: Vector, score: Score, unravel: Unravel) -> Pairs:
+def _all_rows(store: Rows, order: jax.Array | None, w: Vector, score: Score, unravel: Unravel) -> Pairs:
     params = unravel(w)
-    n = jax.tree.leaves(store)[0].shape[0]
+    n = jax.tree.leaves(store if order is None else order)[0].shape[0]
     width = min(n, rows_at_once(w))
 
     def chunk(start: jax.Array) -> Pairs:
-        return score(params, rows_at(store, None, jnp.minimum(start + jnp.arange(width), n - 1)))
+        return score(params, rows_at(store, order, jnp.minimum(start + jnp.arange(width), n - 1)))
 
     scores = jax.lax.map(chunk, jnp.arange(0, n, width))
     return jax.tree.map(lambda x: x.reshape(-1)[:n], scores)
 
 
-def examplewise(store: Rows, w: Vector, score: Score, unravel: Unravel) -> HostPairs:
-    """Numerator and denominator of each metric for each row of a store."""
-    return {name: (np.asarray(a), np.asarray(b)) for name, (a, b) in _all_rows(store, w, score, unravel).items()}
+def examplewise(store: Rows, w: Vector, score: Score, unravel: Unravel, order: jax.Array | None = None) -> HostPairs:
+    """Numerator and denominator of each metric for each row of a store, or for the rows in `order`, in that order."""
+    pairs = _all_rows(store, order, w, score, unravel)
+    return {name: (np.asarray(a), np.asarray(b)) for name, (a, b) in pairs.items()}
 
 
 @functools.partial(jax.jit, static_argnames=("score", "unravel"))
-def _all_models(store: Rows, models: jax.Array, score: Score, unravel: Unravel) -> Pairs:
-    return jax.vmap(lambda w: _all_rows(store, w, score, unravel))(models)
+def _all_models(store: Rows, order: jax.Array | None, models: jax.Array, score: Score, unravel: Unravel) -> Pairs:
+    return jax.vmap(lambda w: _all_rows(store, order, w, score, unravel))(models)
 
 
-def totals(store: Rows, models: jax.Array, score: Score, unravel: Unravel) -> list[dict[str, float]]:
-    """Each metric over all rows of a store, for each of several models [models, d]."""
-    scores = jax.device_get(_all_models(store, models, score, unravel))
-    return [total(jax.tree.map(lambda x, i=i: x[i], scores)) for i in range(len(models))]
+def examplewise_all(
+    store: Rows, models: jax.Array, score: Score, unravel: Unravel, order: jax.Array | None = None
+) -> list[HostPairs]:
+    """`examplewise` for each of several models [models, d]."""
+    scores = jax.device_get(_all_models(store, order, models, score, unravel))
+    return [jax.tree.map(lambda x, i=i: x[i], scores) for i in range(len(models))]
 
 
 def total(scores: HostPairs) -> dict[str, float]:
@@ -86,6 +89,29 @@ def total(scores: HostPairs) -> dict[str, float]:
     return {
         name: _ratio(float(np.sum(a, dtype=float)), float(np.sum(b, dtype=float))) for name, (a, b) in scores.items()
     }
+
+
+BLOCKS = 100
+
+
+@functools.lru_cache(maxsize=8)
+def _blocks_of(n: int) -> np.ndarray:
+    """The block of each of n examples: the same for all runs, so that blocks can be compared between them."""
+    return np.argsort(np.random.default_rng(0).permutation(n)) % min(BLOCKS, n)
+
+
+def blocks(numerators: np.ndarray, denominators: np.ndarray) -> list[float]:
+    """A metric on each of at most BLOCKS random blocks of its examples, as pseudo-values whose mean is the metric.
+
+    With R = sum(num) / sum(den) over all examples and B blocks, block b has R + B (num_b - R den_b) / sum(den). The
+    variance of the blocks over B is that of R, as another sample of test examples would have it (up to terms of higher
+    order). Six significant digits are kept.
+    """
+    place = _blocks_of(len(numerators))
+    a, b = (np.bincount(place, weights=np.asarray(x, float)) for x in (numerators, denominators))
+    whole = _ratio(a.sum(), b.sum())
+    values = whole + len(a) * (a - whole * b) / (b.sum() or 1.0)
+    return [float(f"{value:.6g}") for value in values]
 
 
 def by_client(scores: HostPairs, split: Split) -> dict[str, np.ndarray]:

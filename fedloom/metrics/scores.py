@@ -6,6 +6,7 @@ example, so that it can be summed over a test set, over a client, or over client
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 
 import jax
@@ -49,6 +50,11 @@ class Metric:
     name: str
     of: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
     larger_is_better: bool = True
+    bounds: tuple[float, float] = (-math.inf, math.inf)  # the smallest and the largest value that it can have
+
+
+SHARE = (0.0, 1.0)
+NONNEGATIVE = (0.0, math.inf)
 
 
 def _one_each(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -63,8 +69,8 @@ def _sign_correct(outputs: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Arra
     return _one_each(((outputs.reshape(y.shape) > 0) == (y > 0)).astype(outputs.dtype))
 
 
-accuracy = Metric("accuracy", _correct)
-binary_accuracy = Metric("accuracy", _sign_correct)  # of one output, the logit of class 1
+accuracy = Metric("accuracy", _correct, bounds=SHARE)
+binary_accuracy = Metric("accuracy", _sign_correct, bounds=SHARE)  # of one output, the logit of class 1
 
 
 @functools.cache
@@ -82,7 +88,7 @@ def token_accuracy(*ignored: int) -> Metric:
         right = counted & (jnp.argmax(outputs, axis=-1) == y)
         return jnp.sum(right, axis=1).astype(outputs.dtype), jnp.sum(counted, axis=1).astype(outputs.dtype)
 
-    return Metric("accuracy", of)
+    return Metric("accuracy", of, bounds=SHARE)
 
 
 @functools.cache
@@ -94,21 +100,22 @@ def recall_at(k: int) -> Metric:
         hits = jnp.take_along_axis(y, top, axis=1)
         return jnp.sum(hits, axis=1).astype(outputs.dtype), jnp.sum(y, axis=1).astype(outputs.dtype)
 
-    return Metric(f"recall@{k}", of)
+    return Metric(f"recall@{k}", of, bounds=SHARE)
 
 
 def _squared(outputs: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     return _one_each(squared_error(outputs, y))
 
 
-mse = Metric("mse", _squared, larger_is_better=False)
+mse = Metric("mse", _squared, larger_is_better=False, bounds=NONNEGATIVE)
 
 
 @functools.cache
 def loss(criterion: Criterion) -> Metric:
-    """The mean of a loss."""
+    """The mean of a loss. Only the losses of this module are known to be non-negative."""
+    known = criterion in (cross_entropy, binary_cross_entropy, squared_error)
 
     def of(outputs: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         return _one_each(criterion(outputs, y))
 
-    return Metric("loss", of, larger_is_better=False)
+    return Metric("loss", of, larger_is_better=False, bounds=NONNEGATIVE if known else (-math.inf, math.inf))

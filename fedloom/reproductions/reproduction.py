@@ -110,6 +110,8 @@ class Reproduction:
             raise ValueError(f"rounds must be a positive integer, got {rounds!r}.")
         named = []
         for name, e in self.experiments.items():
+            if any(line.run == name and line.measure.metric == "train loss" for line in self.lines):
+                e = dataclasses.replace(e, evaluate=("train", "test"))  # also where it is expensive
             if rounds is not None:
                 whole = max(1, e.rounds * rounds // self.rounds)
                 every = max(1, e.evaluate_every * rounds // self.rounds)  # as often as the others are

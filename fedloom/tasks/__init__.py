@@ -2,6 +2,7 @@
 
 from fedloom.hyperparameters import nearest
 from fedloom.tasks import feddr, feddyn, fedopt, fedprox, linear_speedup, more
+from fedloom.tasks.evaluated import Evaluation as Evaluation
 from fedloom.tasks.origin import UNTUNED as UNTUNED
 from fedloom.tasks.origin import Origin as Origin
 from fedloom.tasks.origin import Paper as Paper

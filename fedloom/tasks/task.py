@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,6 +24,7 @@ from fedloom.metrics.evaluation import Rows, Tree
 from fedloom.metrics.scores import Criterion, Metric, accuracy, cross_entropy, loss
 from fedloom.models.model import Apply, Model
 from fedloom.problem import Key, Vector
+from fedloom.tasks.evaluated import TEST_BLOCKS, Evaluation
 from fedloom.tasks.origin import UNTUNED, Origin, Paper
 from fedloom.tasks.reported import Reported
 
@@ -150,40 +151,28 @@ class Loaded:
         """The task's metrics by name, the loss first."""
         return {m.name: m for m in (loss(self.task.criterion), *self.task.metrics)}
 
-    def evaluate(self, w: Vector) -> dict[str, float]:
-        """The training objective f(w), and every metric on the global test set if there is one."""
-        values = {"train loss": float(self.federation.loss(w))}
-        if self.data is not None and self.data.test is not None:
-            values |= {f"test {name}": value for name, value in self.scores(w).items()}
-        return values
+    def evaluate(self, w: Vector, what: Sequence[str] | None = None) -> dict[str, float]:
+        """Metrics of a model: those of `what`, such as ("train", "test accuracy"), or the usual ones.
 
-    def evaluate_all(self, models: jax.Array) -> list[dict[str, float]]:
-        """`evaluate` for several small models [models, d] at once; the same up to rounding."""
-        found = [{"train loss": float(x)} for x in _losses(self.federation, models)]
-        if self.data is not None and self.data.test is not None:
-            scores = evaluation.totals(self.data.test, models, self._score, self._examples.unravel)
-            found = [
-                {**values, **{f"test {name}": value for name, value in own.items()}}
-                for values, own in zip(found, scores, strict=True)
-            ]
-        return found
+        `Experiment.evaluate` takes the same entries; see `fedloom.tasks.Evaluation`.
+        """
+        return {name: v for name, v in Evaluation(self, what).of(w).items() if name != TEST_BLOCKS}
 
     def scores(self, w: Vector, part: str = "test") -> dict[str, float]:
         """Every metric over all test examples, or over all examples that clients train on (part="train")."""
-        scores = self._examplewise(w, part)
-        if part == "train":
-            rows = self._split(part).order
-            scores = {name: (a[rows], b[rows]) for name, (a, b) in scores.items()}
-        return evaluation.total(scores)
+        return evaluation.total(self.examplewise(w, part))
 
     def by_client(self, w: Vector, part: str = "test") -> dict[str, evaluation.ByClient]:
         """Every metric of the model w on each client's own test (or training) examples."""
-        return self._named(evaluation.by_client(self._examplewise(w, part), self._split(part)))
+        scores, split = self.examplewise(w, part), self._split(part)
+        if part != "test":  # whose rows are already in the order of the split
+            split = Split(np.arange(len(split.order)), split.sizes)
+        return self._named(evaluation.by_client(scores, split))
 
     def by_own_model(self, models: ArrayLike, part: str = "test") -> dict[str, evaluation.ByClient]:
         """Every metric of each client's own model, models[k], on its own examples; see `own_models`."""
         store, split = self._store(part), self._split(part)
-        return self._named(evaluation.own_models(store, split, models, self._score, self._examples.unravel))
+        return self._named(evaluation.own_models(store, split, models, self._score(), self._examples.unravel))
 
     def own_models(self, algorithm: Algorithm, clients: Mapping[int, Any]) -> np.ndarray:
         """The clients' own models, one in each row, from the memories in a record, if the method keeps them."""
@@ -234,15 +223,26 @@ class Loaded:
             raise ValueError(f"Task {self.task.name!r} has no test examples; use part='train'.")
         return train if part == "train" else self.data.test
 
-    @functools.cached_property
-    def _score(self) -> evaluation.Score:
+    def _score(self, names: Iterable[str] | None = None) -> evaluation.Score:
         assert self.task.model is not None
-        return evaluation.scorer(tuple(self.metrics.values()), self.task.model.apply, self.task.prepare)
+        metrics = self.metrics
+        chosen = tuple(metrics[name] for name in (metrics if names is None else names))
+        return evaluation.scorer(chosen, self.task.model.apply, self.task.prepare)
 
-    def _examplewise(self, w: Vector, part: str) -> evaluation.HostPairs:
-        return evaluation.examplewise(self._store(part), w, self._score, self._examples.unravel)
+    def examplewise(self, w: Vector, part: str, names: Iterable[str] | None = None) -> evaluation.HostPairs:
+        """Numerator and denominator of metrics, all or the named ones, for each example of a part.
 
+        Test examples are in the order of the test set, others client after client.
+        """
+        store, order = self._store(part), self._order(part)
+        return evaluation.examplewise(store, w, self._score(names), self._examples.unravel, order)
 
-@jax.jit
-def _losses(federation: Federation, models: jax.Array) -> jax.Array:
-    return jax.vmap(federation.loss)(models)
+    def examplewise_all(
+        self, models: jax.Array, part: str, names: Iterable[str] | None = None
+    ) -> list[evaluation.HostPairs]:
+        """`examplewise` for several small models [models, d] at once; the same up to rounding."""
+        store, order = self._store(part), self._order(part)
+        return evaluation.examplewise_all(store, models, self._score(names), self._examples.unravel, order)
+
+    def _order(self, part: str) -> jax.Array | None:
+        return None if part == "test" else jnp.asarray(self._split(part).order)
