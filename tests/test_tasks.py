@@ -250,7 +250,7 @@ def test_what_cannot_be_evaluated_is_refused():
     loaded = own_task().load()
     with pytest.raises(ValueError, match="FedAvg does not keep a model for each client"):
         loaded.own_models(fl.FedAvg(), {})
-    with pytest.raises(ValueError, match="part must be 'train' or 'test', got 'valid'"):
+    with pytest.raises(ValueError, match="part must be 'train', 'validation' or 'test', got 'valid'"):
         loaded.scores(loaded.w, "valid")
     whole = dataclasses.replace(own_task(), data=fl.by_client(np.ones((4, 4)), np.zeros(4, int), [0, 0, 1, 1], test=0))
     assert whole.load().evaluate(loaded.w).keys() == {"train loss"}

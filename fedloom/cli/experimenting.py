@@ -97,7 +97,7 @@ def add(commands: Any, complete: bool) -> None:
     s.add_argument("--preset", metavar="P", help=f"a published grid: {', '.join(PRESETS)}")
     s.add_argument("--random", type=int, metavar="N", help="number of random points; --over F=LOW..HIGH gives a range")
     s.add_argument(
-        "--select", default="train loss", metavar="METRIC", help="the metric to judge by (default: train loss)"
+        "--select", metavar="METRIC", help="the metric to judge by (default: the validation loss, or else train loss)"
     )
     s.add_argument(
         "--last", type=int, default=100, metavar="N", help="take the mean over the last N rounds (default 100)"

@@ -40,6 +40,17 @@ class Dataset:
             check_labels(f"{self.origin}: {part}", y, self.classes)
 
 
+def check_finite(name: str, arrays: Any, of: str = "") -> None:
+    """Raise a ValueError for the first row that has nan or infinity, which training would turn into a model of nan."""
+    for array in arrays if isinstance(arrays, tuple) else (arrays,):
+        a = np.asarray(array)
+        if a.dtype.kind != "f" or np.isfinite(a).all():  # integers are finite
+            continue
+        row, *place = (int(i[0]) for i in np.nonzero(~np.isfinite(a)))
+        where = "" if not place else f" in column {place[0]}" if len(place) == 1 else f" at {tuple(place)}"
+        raise ValueError(f"{name}: row {row}{of} has {a[(row, *place)]}{where}; remove or fill it.")
+
+
 def check_labels(where: str, y: Any, classes: int | None) -> None:
     """Labels of a classification are integers 0 .. classes - 1, and few enough to have an output each."""
     if classes is None or np.size(y) == 0:

@@ -22,10 +22,13 @@ class Description:
     distance: np.ndarray | None  # total variation between a client's labels and all labels: 0 alike, near 1 disjoint
     covering: dict[float, np.ndarray] | None  # fewest classes that make up 40, 60, 80% of a client's examples
 
+    validation_examples: int = 0
+
     def __str__(self) -> str:
         n, q = self.sizes, np.percentile(self.sizes, [0, 25, 50, 75, 100])
         lines = [
             f"{len(n):,} clients, {n.sum():,} training examples"
+            + (f", {self.validation_examples:,} validation examples" if self.validation_examples else "")
             + ("" if self.test_examples is None else f", {self.test_examples:,} test examples"),
             f"examples of a client: min {q[0]:g}, quartiles {q[1]:g} {q[2]:g} {q[3]:g}, max {q[4]:g}; "
             f"mean {n.mean():.1f}, std {n.std():.1f}",

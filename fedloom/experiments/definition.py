@@ -21,7 +21,7 @@ from fedloom.engines.plan import Plan
 from fedloom.engines.run import Run
 from fedloom.experiments.loading import RESPLIT, check_split, find_task, load
 from fedloom.experiments.plain import name_of, to_plain
-from fedloom.hyperparameters import Domain, check_fields, choice, flag, frozen, nearest, optional, static
+from fedloom.hyperparameters import Domain, check_fields, choice, flag, frozen, interval, nearest, optional, static
 from fedloom.models import MODELS
 from fedloom.solvers import SOLVERS
 from fedloom.systems import SYSTEMS, Delays, System
@@ -86,6 +86,11 @@ class Experiment:
         "what to evaluate: train, validation, test, a metric, train:N for a sample (default: what is cheap)",
         default=None,
     )
+    validation: float = static(
+        interval(0, 1, "[)"),
+        "share of each client's training examples that is held out to select by (default 0)",
+        default=0.0,
+    )
     seed: int = static(
         _integer(0), "determines the split, the initial model, the cohorts and the minibatches", default=0
     )
@@ -142,9 +147,9 @@ class Experiment:
         return self.task if isinstance(self.task, Task) else find_task(self.task)
 
     def load(self) -> Loaded:
-        """The task's data for this seed, with the experiment's own split, model and weights."""
+        """The task's data for this seed, with the experiment's own split, validation part, model and weights."""
         split = None if self.split is None else json.dumps({k: _number(v) for k, v in self.split.items()})  # hashable
-        return load(self.base_task(), self.seed, split, self.model, self.weights)
+        return load(self.base_task(), self.seed, split, self.model, self.weights, self.validation)
 
     def check(self) -> "Checked":
         """Load the data and raise a ValueError for whatever cannot be run, before anything is compiled."""

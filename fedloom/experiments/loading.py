@@ -64,7 +64,7 @@ RESPLIT = tuple(n for n in SPLITS if next(iter(inspect.signature(SPLITS[n]).para
 
 
 @functools.lru_cache(maxsize=8)  # the methods of a comparison share their data, one copy for each seed
-def load(task: Task, seed: int, split: str | None, model: str | None, weights: str | None) -> Loaded:
+def load(task: Task, seed: int, split: str | None, model: str | None, weights: str | None, validation: float) -> Loaded:
     """The task's data; the split is a table in JSON, which is hashable."""
     changes: dict[str, Any] = {}
     if task.model is None and (model or weights):
@@ -73,16 +73,26 @@ def load(task: Task, seed: int, split: str | None, model: str | None, weights: s
         changes["model"] = MODELS[model]()
     if weights is not None:
         changes["weights"] = weights
-    if split is not None:
-        data = task.data(seed) if callable(task.data) else task.data
-        changes["data"] = _resplit(task, data, json.loads(split), seed)
+    if split is not None or validation > 0:
+        data: Any = task.data(seed) if callable(task.data) else task.data
+        if split is not None:
+            data = _resplit(task, data, json.loads(split), seed)
+        if validation > 0 and not isinstance(data, FederatedData):
+            raise ValueError(f"validation: the clients of task {task.name!r} have no examples to hold out.")
+        changes["data"] = data.with_validation(validation, seed) if validation > 0 else data
     return dataclasses.replace(task, **changes).load(seed)
 
 
 def _resplit(task: Task, data: Any, split: dict[str, Any], seed: int) -> FederatedData:
-    """The task's training examples, divided anew; the test set stays, but no longer belongs to clients."""
+    """The task's training examples, divided anew; the test set stays, but no longer belongs to clients.
+
+    If the task holds examples out for validation, the new clients hold out the same share.
+    """
     if not isinstance(data, FederatedData) or np.ndim(data.train[1]) != 1:
         raise ValueError(f"split: the data of task {task.name!r} have no labels to split by.")
+    held = 0 if data.validation_split is None else len(data.validation_split.order)
+    share = held / (held + len(data.split.order))
+    data = data.with_validation(0, seed)
     rows = np.sort(data.split.order)
     labels = np.asarray(data.train[1])[rows]
     function = SPLITS[split.pop("name")]
@@ -92,4 +102,5 @@ def _resplit(task: Task, data: Any, split: dict[str, Any], seed: int) -> Federat
     except TypeError as error:
         raise ValueError(f"split: {error}.") from error
     divided = dataclasses.replace(divided, order=rows[divided.order]).at_least(1)
-    return dataclasses.replace(data, split=divided, test_split=None)
+    anew = dataclasses.replace(data, split=divided, test_split=None)
+    return anew.with_validation(share, seed) if held else anew

@@ -17,28 +17,37 @@ from fedloom.experiments.points import parse_over as parse_over
 from fedloom.experiments.presets import PRESETS as PRESETS
 from fedloom.experiments.result import Result
 from fedloom.experiments.side_by_side import alike, run_side_by_side
-from fedloom.experiments.study import Progress, Study, create_study, place_run, read_study
+from fedloom.experiments.study import Progress, Runs, Study, create_study, place_run, read_study
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import count, nearest
+from fedloom.tasks import Evaluation
 
 
 @dataclasses.dataclass(frozen=True)
 class Select:
-    """How points are judged: the mean of a metric over the evaluations in the last rounds.
+    """How points are judged: the mean of a metric over the evaluations in the last rounds. Seeds are averaged.
 
-    The default, the training loss over the last 100 rounds, is FedOpt's rule. Theirs is the loss of the clients that
-    took part, ours is f(w) over all clients. Seeds are averaged.
+    Without a metric it is the validation loss where examples are held out for validation, else the training loss. The
+    training loss over the last 100 rounds is FedOpt's rule; theirs is the loss of the clients that took part, ours is
+    f(w) over all clients. A test metric must be asked for, and is marked: what is selected by it looks better on the
+    test set than it is.
     """
 
-    metric: str = "train loss"
+    metric: str | None = None
     last: int = 100
 
     def __post_init__(self) -> None:
         if not count.holds(self.last):
             raise ValueError(f"select: last must be {count.words}, got {self.last!r}.")
 
+    @property
+    def by_test(self) -> bool:
+        """Whether points are selected by test data."""
+        return self.metric is not None and self.metric.removeprefix("own ").startswith("test ")
+
     def __str__(self) -> str:
-        return f"{self.metric}, mean of the last {self.last} rounds"
+        metric = "validation or train loss" if self.metric is None else self.metric
+        return f"{metric}, mean of the last {self.last} rounds" + (", selected by TEST data" if self.by_test else "")
 
     def score(self, result: Result) -> float:
         """The score of a run; nan if it diverged or has not finished."""
@@ -48,7 +57,9 @@ class Select:
         return float(np.mean([row[self.metric] for row in result.evaluated if row["round"] > since]))
 
 
-FEDOPT = Select()
+USUAL = Select()
+# What tables and reports add to a selection by test data.
+BY_TEST = "Selected by TEST data: the best score is better than that of new data would be."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,7 +85,7 @@ def sweep(
     *,
     directory: str | os.PathLike[str] | None = None,
     random: int | None = None,
-    select: Select = FEDOPT,
+    select: Select = USUAL,
     progress: Progress | None = None,
 ) -> Study:
     """Run an experiment with several values of some fields.
@@ -85,13 +96,13 @@ def sweep(
             values of "seed" are repetitions of every point.
         directory: a new directory, in which each run gets its own; None keeps everything in memory.
         random: the number of distinct random points, which the experiment's seed determines; None runs the whole grid.
-        select: how `ranking`, `best`, `sweep_table` and `heat_map` judge.
+        select: how `ranking`, `best`, `sweep_table` and `heat_map` judge; its metric is evaluated in all runs.
         progress: a progress reporter.
     """
     points = points_of(base, over, random)
     seeds = np.asarray(over.get("seed", [base.seed])).tolist()
     runs = [(name, changed_as(name, e, {"seed": seed})) for name, (_, e) in points.items() for seed in seeds]
-    _check(runs, select)
+    runs, select = _checked(runs, select)
     facts = {
         "kind": "sweep",
         "over": {field: str(v) if isinstance(v, Range) else [json_value(x) for x in v] for field, v in over.items()},
@@ -113,16 +124,30 @@ def resume_sweep(directory: str | os.PathLike[str], *, progress: Progress | None
     return dataclasses.replace(study, results=run_side_by_side(runs, progress))
 
 
-def _check(runs: Sequence[tuple[str, Experiment]], select: Select) -> None:
-    """Check what can be checked before anything is compiled; one run of each structure stands for the others."""
+def _checked(runs: Runs, select: Select) -> tuple[Runs, Select]:
+    """Check what can be checked before anything is compiled; one run of each structure stands for the others.
+
+    The selection gets a metric, if it has none, and all runs evaluate it.
+    """
+    found = list(runs)
     for members in alike([e for _, e in runs]):
         name, experiment = runs[members[0]]
         try:
-            known = experiment.check().evaluation.metrics
+            evaluation = experiment.check().evaluation
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        if select.metric not in known:
-            raise ValueError(f"select: there is no metric {select.metric!r}.{nearest(select.metric, known)}")
+        if select.metric is None:
+            held_out = "validation loss" in evaluation.known
+            select = dataclasses.replace(select, metric="validation loss" if held_out else "train loss")
+        if select.metric not in evaluation.metrics:
+            what = (*evaluation.what, str(select.metric))
+            try:
+                Evaluation(evaluation.loaded, what)
+            except ValueError as error:
+                raise ValueError(str(error).replace("evaluate: ", "select: ", 1)) from error
+            for i in members:
+                found[i] = (found[i][0], dataclasses.replace(found[i][1], evaluate=what))
+    return found, select
 
 
 # The outcome of a sweep.
@@ -135,12 +160,17 @@ def selection(study: Study) -> Select:
     return dataclasses.replace(select, last=min(select.last, rounds))
 
 
+def _resolved(study: Study, select: Select | None) -> Select:
+    own = selection(study)
+    return own if select is None else dataclasses.replace(select, metric=select.metric or own.metric)
+
+
 def ranking(study: Study, select: Select | None = None) -> list[Point]:
     """The points of a sweep, the best first, those without a score last."""
-    select = select or selection(study)
+    select = _resolved(study, select)
     known = {metric for result in study.results for metric in result.metrics}
     if known and select.metric not in known:
-        raise ValueError(f"select: there is no metric {select.metric!r}.{nearest(select.metric, known)}")
+        raise ValueError(f"select: there is no metric {select.metric!r}.{nearest(str(select.metric), known)}")
     points = []
     for name, values in study.about["points"].items():
         results = [result for result in study.results if result.name == name]
@@ -159,13 +189,13 @@ def best(study: Study, select: Select | None = None) -> Point:
 
 def sweep_table(study: Study, select: Select | None = None) -> str:
     """The points with their values and scores, the best first."""
-    select = select or selection(study)
+    select = _resolved(study, select)
     points = ranking(study, select)
     fields = list(points[0].values)
     lines = [[*fields, str(select)]]
     lines += [[*(short(point.values[field]) for field in fields), point.words] for point in points]
     end = "" if math.isnan(points[0].score) else f"\n\nbest: {points[0].name}"
-    return columns(lines) + end
+    return columns(lines) + end + (f"\n{BY_TEST}" if select.by_test else "")
 
 
 def heat_map(study: Study, x: str, y: str, select: Select | None = None) -> tuple[list[Any], list[Any], np.ndarray]:
@@ -186,7 +216,7 @@ def _sorted(values: Sequence[Any]) -> list[Any]:
     return sorted(set(values)) if numbers else sorted(set(values), key=str)
 
 
-def larger(study: Study, metric: str) -> bool:
+def larger(study: Study, metric: str | None) -> bool:
     """Whether larger values of the metric are better. Runs that have not started do not know their metrics."""
     return any(result.larger_is_better(metric) for result in study.results if metric in result.metrics)
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from fedloom import reproductions
 from fedloom.experiments.study import Study
-from fedloom.experiments.sweeps import heat_map, larger, ranking, selection, sweep_table
+from fedloom.experiments.sweeps import BY_TEST, heat_map, larger, ranking, selection, sweep_table
 from fedloom.report import figures
 from fedloom.report.clock import clock_page, histogram
 from fedloom.report.page import Extra
@@ -21,6 +21,8 @@ def first_sections(study: Study) -> list[Extra]:
     if kind == "sweep":
         best = ranking(study)[0]
         found = f"<p>Best: <b>{escape(best.name)}</b>, {escape(str(selection(study)))} {escape(best.words)}.</p>"
+        if selection(study).by_test:
+            found += f"<p><b>{escape(BY_TEST)}</b></p>"
         table = f"<details><summary>All points</summary><pre>{escape(sweep_table(study))}</pre></details>"
         map_ = _map(study)
         return [("The sweep", found + table, None if map_ is None else figures.heat_map_plotly(**map_))]

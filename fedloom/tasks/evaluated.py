@@ -121,8 +121,8 @@ def known_metrics(loaded: "Loaded") -> dict[str, Metric]:
     if data is None:
         return {"train loss": Metric("loss", lambda w, _: (w, w), larger_is_better=False)}  # any function of w
     found = {"train loss": loaded.metrics["loss"]}
-    for part, there in (("test", data.test is not None),):
-        if there:
+    for part, there in (("validation", data.validation_split), ("test", data.test)):
+        if there is not None:
             found |= {f"{part} {name}": metric for name, metric in loaded.metrics.items()}
     return found
 
@@ -132,8 +132,10 @@ def usual(loaded: "Loaded") -> tuple[str, ...]:
     data, target = loaded.data, loaded.task.target
     cheap = data is None or data.test is None or data.split.sizes.sum() <= FEW_EXAMPLES
     found = ["train"] if cheap else []
-    if data is not None and data.test is not None:
-        found.append("test")
+    if data is not None:
+        found += [
+            part for part, there in (("validation", data.validation_split), ("test", data.test)) if there is not None
+        ]
     if target is not None and target[0].partition(" ")[0] not in found and target[0] in known_metrics(loaded):
         found.append(target[0])
     return tuple(found)

@@ -24,7 +24,7 @@ from fedloom.metrics.evaluation import Rows, Tree
 from fedloom.metrics.scores import Criterion, Metric, accuracy, cross_entropy, loss
 from fedloom.models.model import Apply, Model
 from fedloom.problem import Key, Vector
-from fedloom.tasks.evaluated import TEST_BLOCKS, Evaluation
+from fedloom.tasks.evaluated import PARTS, TEST_BLOCKS, Evaluation
 from fedloom.tasks.origin import UNTUNED, Origin, Paper
 from fedloom.tasks.reported import Reported
 
@@ -159,11 +159,11 @@ class Loaded:
         return {name: v for name, v in Evaluation(self, what).of(w).items() if name != TEST_BLOCKS}
 
     def scores(self, w: Vector, part: str = "test") -> dict[str, float]:
-        """Every metric over all test examples, or over all examples that clients train on (part="train")."""
+        """Every metric over all examples of a part: "test", "train" (what clients train on) or "validation"."""
         return evaluation.total(self.examplewise(w, part))
 
     def by_client(self, w: Vector, part: str = "test") -> dict[str, evaluation.ByClient]:
-        """Every metric of the model w on each client's own test (or training) examples."""
+        """Every metric of the model w on each client's own test (or training, or validation) examples."""
         scores, split = self.examplewise(w, part), self._split(part)
         if part != "test":  # whose rows are already in the order of the split
             split = Split(np.arange(len(split.order)), split.sizes)
@@ -207,21 +207,21 @@ class Loaded:
 
     def _split(self, part: str) -> Split:
         assert self.data is not None
-        split = self.data.split if part == "train" else self.data.test_split
+        data = self.data
+        split = {"train": data.split, "validation": data.validation_split, "test": data.test_split}[part]
         if split is None:
-            raise ValueError(
-                f"The clients of task {self.task.name!r} have no test examples of their own; use part='train'."
-            )
+            own = "" if part == "validation" else " of their own"
+            raise ValueError(f"The clients of task {self.task.name!r} have no {part} examples{own}; use part='train'.")
         return split
 
     def _store(self, part: str) -> Rows:
-        if part not in ("train", "test"):
-            raise ValueError(f"part must be 'train' or 'test', got {part!r}.")
+        if part not in PARTS:
+            raise ValueError(f"part must be 'train', 'validation' or 'test', got {part!r}.")
         train = self._examples.store
         assert self.data is not None
         if part == "test" and self.data.test is None:
             raise ValueError(f"Task {self.task.name!r} has no test examples; use part='train'.")
-        return train if part == "train" else self.data.test
+        return self.data.test if part == "test" else train
 
     def _score(self, names: Iterable[str] | None = None) -> evaluation.Score:
         assert self.task.model is not None

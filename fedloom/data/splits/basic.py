@@ -77,3 +77,21 @@ def train_test(split: Split, seed: int, fraction: float = 0.9) -> tuple[Split, S
     sizes = np.maximum((fraction * split.sizes + 1e-9).astype(np.int64), np.minimum(split.sizes, 1))
     train = np.arange(len(owner)) - split.offsets[owner] < sizes[owner]
     return Split(shuffled[train], sizes, split.names), Split(shuffled[~train], split.sizes - sizes, split.names)
+
+
+def train_validation(split: Split, seed: int, share: float) -> tuple[Split, Split]:
+    """What each client trains on, in the order it was, and the given share of its rows, drawn at random, to select by.
+
+    A client with n rows holds out share * n of them, rounded up or down at random so that this is the mean, and all
+    clients together hold out their share too, however small they are. Every client keeps one row at least.
+    """
+    require("train_validation", interval(0, 1, "[)"), share=share)
+    rng, owner = generator("train_validation", seed), split.owner()
+    expected = np.minimum(share * split.sizes, np.maximum(split.sizes - 1, 0))
+    sums = np.floor(np.cumsum(expected) + rng.random())
+    sizes = np.minimum(np.diff(sums, prepend=0).astype(np.int64), np.maximum(split.sizes - 1, 0))
+    shuffled = np.lexsort((rng.random(len(owner)), owner))
+    held = np.zeros(len(owner), bool)
+    held[shuffled[np.arange(len(owner)) - split.offsets[owner] < sizes[owner]]] = True
+    kept = Split(split.order[~held], split.sizes - sizes, split.names)
+    return kept, Split(split.order[held], sizes, split.names)
