@@ -1,6 +1,7 @@
 """Tuning: that the search finds what is known to be best, is fair, and goes on after an interruption."""
 
 import dataclasses
+import functools
 import math
 
 import pytest
@@ -11,6 +12,7 @@ from fedloom.experiments import experiment, from_toml, read_study, resume_tuning
 from fedloom.experiments.search import LOST, best_place, ends, next_places
 from fedloom.experiments.spaces import SPACES, Axis, axes_of
 from fedloom.experiments.tuning import BATCH, FIRST_SEED
+from fedloom.tasks import TASKS
 
 STEP = Axis("solver.lr", start=0.03)
 RELAXED = Axis("algorithm.alpha", linear=True, low=0.25, high=2.0, start=1.0)
@@ -254,3 +256,35 @@ def test_what_cannot_be_tuned_is_said_first(arguments, words, tmp_path):
     with pytest.raises(ValueError, match=words):
         tune("digits", directory=tmp_path / "tuning", **arguments)
     assert not (tmp_path / "tuning").exists()
+
+
+def small_digits(seed, spoil):
+    """The digits of few clients; with `spoil`, every test label is wrong."""
+    data = TASKS["digits"].data(seed)
+    x, y = data.test
+    return dataclasses.replace(data, test=(x, (y + 1) % 10) if spoil else (x, y))
+
+
+def test_test_data_do_not_decide():
+    """With all test labels wrong, the same points are tried and the same ones win."""
+    found = []
+    for spoil in (False, True):
+        task = dataclasses.replace(TASKS["digits"], data=functools.partial(small_digits, spoil=spoil))
+        study = tune(task, ["fedavg", "fedadam"], points=8, seeds=1, rounds=10)
+        found.append((study.about["tuning"], [r.column("test accuracy")[-1] for r in study.results]))
+    (tuned, right), (spoiled, wrong) = found
+    assert tuned == spoiled
+    assert all(a != b for a, b in zip(right, wrong, strict=True))  # the labels are wrong indeed
+    assert tuned["fedavg"]["metric"] == "validation accuracy"
+
+
+def test_runs_of_the_search_hold_data_out_and_evaluate_nothing_else(tmp_path):
+    study = tune("digits", ["fedavg"], points=1, seeds=1, rounds=10, directory=tmp_path / "t")
+    batches = sorted((tmp_path / "t" / "tuning" / "fedavg").iterdir())
+    assert len(batches) == 2  # one point, and one more because of edges
+    (run,) = read_study(batches[0]).results
+    assert run.metrics == ["validation loss", "validation accuracy"]
+    assert not any(key.startswith("test") for row in run.rows for key in row)
+    assert run.experiment.validation == 0.2
+    assert {r.experiment.validation for r in study.results} == {0.0}  # the comparison has all training data
+    assert "test accuracy" in study.results[0].metrics

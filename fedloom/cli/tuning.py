@@ -38,6 +38,7 @@ def add(commands: Any, complete: bool) -> None:
     t.add_argument(
         "--seeds", type=int, default=3, metavar="N", help="seeds of each point, and of the comparison (default 3)"
     )
+    t.add_argument("--variant", help="the settings at which the searches start, see `fedloom show TASK`")
     t.add_argument(
         "--validation",
         type=float,
@@ -59,6 +60,7 @@ def _tune(given: argparse.Namespace) -> int:
         names,
         points=given.points,
         seeds=given.seeds,
+        variant=given.variant,
         validation=given.validation,
         select=given.select,
         directory=_new_directory(given, given.task),

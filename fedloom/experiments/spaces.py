@@ -5,7 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fedloom.experiments.definition import Experiment
+from fedloom.experiments.definition import PARTS, Experiment
+from fedloom.experiments.plain import to_plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +50,7 @@ SPACES: dict[str, tuple[Axis, ...]] = {
     "fedsgd": (_SERVER,),
     "fedavg": (_CLIENT, _SERVER),
     "fedavgm": (_CLIENT, _SERVER),
-    "fedprox": (_CLIENT, _MU),
+    "fedprox": (_CLIENT, _MU, _SERVER),
     "scaffold": (_CLIENT, _SERVER),
     "feddane": (_CLIENT, _MU),
     "feddyn": (_CLIENT, _ALPHA),
@@ -70,7 +71,7 @@ SPACES: dict[str, tuple[Axis, ...]] = {
 
 def axes_of(method: str, base: Experiment) -> tuple[Axis, ...]:
     """The axes of a method, from the values that the experiment has. A step size that follows a schedule is scaled."""
-    plain, found = base.to_plain(), []
+    plain, found = {part: to_plain(getattr(base, part), PARTS[part]) for part in ("algorithm", "solver")}, []
     for axis in SPACES.get(method, (_CLIENT,)):
         field, value = axis.field, _at(plain, axis.field)
         if isinstance(value, Mapping):

@@ -79,6 +79,7 @@ def tune(
     *,
     points: int = 24,
     seeds: int = 3,
+    variant: str | None = None,
     validation: float = 0.2,
     select: str | None = None,
     directory: str | os.PathLike[str] | None = None,
@@ -98,6 +99,7 @@ def tune(
         algorithms: names; None: all that the task has settings for.
         points: how many combinations of values each method may try.
         seeds: runs of each point, and runs of each method in the comparison, which has other seeds.
+        variant: the settings of the task at which the searches start; the first for the engine if None.
         validation: the share of each client's training examples by which points are judged.
         select: the metric to judge by; None: what the task's target is about, on validation data.
         directory: a new directory; None keeps everything in memory.
@@ -109,7 +111,7 @@ def tune(
     for name, value in (("points", points), ("seeds", seeds)):
         if not count.holds(value):
             raise ValueError(f"{name} must be {count.words}, got {value!r}.")
-    bases = dict(comparison(task, algorithms, seeds=[0], changes=changes))
+    bases = dict(comparison(task, algorithms, seeds=[0], variant=variant, changes=changes))
     first = next(iter(bases.values()))
     tuning = Tuning(bases, points, seeds, validation, select or _metric(first))
     _check(tuning)
@@ -220,7 +222,7 @@ class _Search:
         means = [float(np.mean([s.score(r) for r in results])) for s in (self.select, self.between_equals)]
         if not all(math.isfinite(mean) for mean in means):
             return LOST
-        self.larger = results[0].larger_is_better(self.select.metric)
+        self.larger = results[0].larger_is_better(self.tuning.metric)
         return (-means[0] if self.larger else means[0]), means[1]
 
     def values(self, place: Place) -> dict[str, float]:
@@ -242,12 +244,12 @@ class _Search:
         every = [self.values(place) for place in self.tried]
         over = {axis.field: tuple(sorted({v[axis.field] for v in every})) for axis in self.axes}
         edges, limits = ends(self.axes, self.tried, best_place(self.tried))
-        return Tuned(len(self.tried), self.tuning.seeds, self.select.metric, over, edges, limits)
+        return Tuned(len(self.tried), self.tuning.seeds, self.tuning.metric, over, edges, limits)
 
     @property
     def words(self) -> str:
         score = self.score
-        return "diverged" if score is None else f"{self.select.metric} {score:.4g} with {_named(self.best)}"
+        return "diverged" if score is None else f"{self.tuning.metric} {score:.4g} with {_named(self.best)}"
 
     def to_plain(self) -> dict[str, Any]:
         origin = self.origin
@@ -271,7 +273,7 @@ def _go(
     for search in searches:
         search.go_on(points, progress, say)
     while points < AT_MOST * tuning.points and any(search.origin.edges for search in searches):
-        points += BATCH
+        points = min(points + BATCH, AT_MOST * tuning.points)
         for search in searches:
             search.go_on(points, progress, say)
     kept = [search for search in searches if search.score is not None]

@@ -96,7 +96,7 @@ TASKS = (
         "digits",
         _digits,
         mlp(64, 32, 10),
-        settings=_tuned(),
+        settings=_tuned() | start(SGD(0.1, batch_size=10, epochs=5), uniform(10), 100),
         target=("test accuracy", 0.9),
         about="8x8 images of digits (UCI) over 100 clients, Dirichlet(0.3) labels: a hidden layer of 32. No download.",
     ),
