@@ -8,7 +8,7 @@ import pytest
 
 import fedloom as fl
 from fedloom.cli import main
-from fedloom.experiments import experiment, from_toml, read_study, resume_tuning, tune
+from fedloom.experiments import experiment, from_toml, origin_of, read_study, resume_tuning, tune
 from fedloom.experiments.search import LOST, best_place, ends, next_places
 from fedloom.experiments.spaces import SPACES, Axis, axes_of
 from fedloom.experiments.tuning import BATCH, FIRST_SEED
@@ -213,6 +213,8 @@ def test_a_tuning_goes_on_where_it_was_stopped(whole, tmp_path, rows):
 def test_the_directory_of_a_tuning(whole):
     study = read_study(whole / "comparison")
     tuned = study.about["tuning"]
+    assert [origin_of(study, r)["words"] for r in study.results[::2]] == [t["words"] for t in tuned.values()]
+    assert origin_of(study, study.results[0])["origin"] == "tuned"
     assert {name: t["points"] for name, t in tuned.items()} == {"feddyn": 10, "feddr": 10}
     for result in study.results:
         e = from_toml((whole / "settings" / f"{result.name}.toml").read_text())
@@ -236,6 +238,8 @@ def test_the_command(capsys, tmp_path):
     assert main(["resume", "here", "--quiet"]) == 0
     assert contents(tmp_path) == before
     assert out.splitlines()[0] in capsys.readouterr().out
+    assert main(["report", "here"]) == 0
+    assert "report: here/comparison/report.html" in capsys.readouterr().out
     assert main(["compare", "here/settings/feddyn.toml", "--quiet"]) == 0
     assert main(["tune", "quadratics", *arguments]) == 2
     assert "run `fedloom resume here` to continue" in capsys.readouterr().err

@@ -34,7 +34,7 @@ from fedloom.experiments.study import (
     run_alone,
 )
 from fedloom.experiments.sweeps import Select, resume_sweep, sweep, sweep_table
-from fedloom.experiments.tuning import TUNING, resume_tuning
+from fedloom.experiments.tuning import COMPARISON, TUNING, resume_tuning
 from fedloom.sinks import SINKS
 from fedloom.tasks import TASKS
 
@@ -269,6 +269,9 @@ def _resume(given: argparse.Namespace) -> int:
 
 
 def _report(given: argparse.Namespace) -> int:
+    given.directories = [
+        d if not (pathlib.Path(d) / TUNING).exists() else f"{d}/{COMPARISON}" for d in given.directories
+    ]
     study = find_runs(given.directories)
     if given.target is not None:
         study = dataclasses.replace(study, target=target(given.target, "test accuracy"))

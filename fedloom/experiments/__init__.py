@@ -3,6 +3,8 @@
 from fedloom.experiments.changes import changed as changed
 from fedloom.experiments.comparisons import compare as compare
 from fedloom.experiments.definition import Experiment as Experiment
+from fedloom.experiments.origins import origin as origin
+from fedloom.experiments.origins import origin_of as origin_of
 from fedloom.experiments.points import Range as Range
 from fedloom.experiments.progress import Lines as Lines
 from fedloom.experiments.progress import Live as Live

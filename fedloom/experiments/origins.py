@@ -1,13 +1,17 @@
 """Where the hyperparameters of a run come from: its task's settings, changed or not, or nobody's tuning."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedloom.experiments.definition import Experiment, method_name
 from fedloom.experiments.settings import setting_of
 from fedloom.tasks import Origin, Setting, Task
+
+if TYPE_CHECKING:
+    from fedloom.experiments.result import Result
+    from fedloom.experiments.study import Study
 
 FROM_SETTINGS = ("algorithm", "solver", "cohort", "rounds", "engine", "buffer")
 FROM_TASK = ("split", "model", "weights")  # settings are for the task's own
@@ -20,6 +24,12 @@ def origin(experiment: Experiment) -> dict[str, str]:
         return {"origin": nearest.kind, "words": nearest.words}
     named = ", ".join(differences[:3]) + (", ..." if len(differences) > 3 else "")
     return {"origin": "changed", "words": f"{nearest.short}, with {named} changed"}
+
+
+def origin_of(study: "Study", result: "Result") -> dict[str, str] | None:
+    """`origin` of a run, as it was recorded; in the comparison that ends a tuning, what the tuning says."""
+    tuned = study.about.get("tuning", {}).get(result.name)
+    return {key: tuned[key] for key in ("origin", "words")} if tuned else result.about.get("setting")
 
 
 def _nearest(experiment: Experiment) -> tuple[Origin, list[str]]:
