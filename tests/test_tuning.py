@@ -160,6 +160,16 @@ def test_what_stays_at_an_edge_is_marked():
     assert tuned["words"].endswith("; best at the edge of the grid: algorithm.lr")
 
 
+def test_a_point_that_learned_nothing_loses():
+    """Steps twice too long end no better than they began, and the search turns to shorter ones."""
+    wild = dataclasses.replace(SPHERES, settings=settings(fedsgd=fl.FedSGD(30.0)))
+    tuned = tune(wild, points=8, seeds=1, rounds=1).about["tuning"]["fedsgd"]
+    assert tuned["values"] == {"algorithm.lr": 0.95}
+    hopeless = dataclasses.replace(SPHERES, settings=settings(fedsgd=fl.FedSGD(1e9)))
+    with pytest.raises(ValueError, match="No point of any method is better than the initial model"):
+        tune(hopeless, points=2, seeds=1)
+
+
 class Killed(Exception):
     pass
 

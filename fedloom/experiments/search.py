@@ -12,7 +12,7 @@ from fedloom.experiments.spaces import Axis
 
 Place = tuple[int, ...]
 Score = tuple[float, float]  # what decides, and what decides between equals; smaller is better
-LOST = (math.inf, math.inf)  # the score of a place that diverged
+LOST = (math.inf, math.inf)  # the score of a place that diverged or learned nothing
 
 
 def best_place(tried: Mapping[Place, Score]) -> Place:

@@ -218,12 +218,18 @@ class _Search:
         return create_study(runs, path, title=title, target=task.target, about=about)
 
     def _score(self, results: Sequence[Result]) -> Score:
-        """The means over seeds, smaller being better; a place loses if one of its runs diverged."""
-        means = [float(np.mean([s.score(r) for r in results])) for s in (self.select, self.between_equals)]
-        if not all(math.isfinite(mean) for mean in means):
+        """The means over seeds, smaller being better.
+
+        A place loses if one of its runs diverged, or if it ends no better than the initial model: between places that
+        learned nothing, chance would decide.
+        """
+        mean, loss = (float(np.mean([s.score(r) for r in results])) for s in (self.select, self.between_equals))
+        if not (math.isfinite(mean) and math.isfinite(loss)):
             return LOST
+        first = float(np.mean([r.rows[0][self.tuning.metric] for r in results]))
         self.larger = results[0].larger_is_better(self.tuning.metric)
-        return (-means[0] if self.larger else means[0]), means[1]
+        sign = -1 if self.larger else 1
+        return (sign * mean, loss) if sign * mean < sign * first else LOST
 
     def values(self, place: Place) -> dict[str, float]:
         values = {axis.field: axis.value(step) for axis, step in zip(self.axes, place, strict=True)}
@@ -235,7 +241,7 @@ class _Search:
 
     @property
     def score(self) -> float | None:
-        """The metric at the best place; None if every place diverged."""
+        """The metric at the best place; None if every place lost."""
         score = self.tried[best_place(self.tried)]
         return None if score == LOST else -score[0] if self.larger else score[0]
 
@@ -249,7 +255,11 @@ class _Search:
     @property
     def words(self) -> str:
         score = self.score
-        return "diverged" if score is None else f"{self.tuning.metric} {score:.4g} with {_named(self.best)}"
+        return (
+            "no better than the initial model"
+            if score is None
+            else f"{self.tuning.metric} {score:.4g} with {_named(self.best)}"
+        )
 
     def to_plain(self) -> dict[str, Any]:
         origin = self.origin
@@ -278,7 +288,7 @@ def _go(
             search.go_on(points, progress, say)
     kept = [search for search in searches if search.score is not None]
     if not kept:
-        raise ValueError("Every point of every method diverged; start from smaller step sizes.")
+        raise ValueError("No point of any method is better than the initial model; start from smaller step sizes.")
     best = {search.method: changed(tuning.bases[search.method], search.best) for search in kept}
     if path is not None:
         (path / SETTINGS).mkdir(exist_ok=True)

@@ -14,10 +14,12 @@ class Paper:
 
     @property
     def words(self) -> str:
+        """One short sentence."""
         return f"paper: {self.citation}"
 
     @property
     def short(self) -> str:
+        """What a sentence about a change begins with."""
         return "the paper's"
 
 
@@ -45,6 +47,7 @@ class Tuned:
 
     @property
     def words(self) -> str:
+        """One short sentence."""
         found = f"tuned here: {self.points} points x {self.seeds} seeds on {self.metric}"
         if self.edges:
             found += f"; best at the edge of the grid: {', '.join(self.edges)}"
@@ -52,6 +55,7 @@ class Tuned:
 
     @property
     def short(self) -> str:
+        """What a sentence about a change begins with."""
         return "tuned here"
 
 
