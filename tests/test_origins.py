@@ -6,6 +6,7 @@ import pytest
 
 import fedloom as fl
 from fedloom.cli import main
+from fedloom.cli.listing import show
 from fedloom.experiments import compare, experiment, from_config
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.origins import origin
@@ -97,6 +98,10 @@ def test_tasks_are_shown_with_it(capsys):
     assert "paper: FedProx, arXiv:1812.06127" in capsys.readouterr().out
     assert main(["show", "heart"]) == 0
     assert "untuned: defaults" in capsys.readouterr().out
+
+
+def test_a_tuned_setting_is_shown_with_its_grid():
+    assert "values tried for fedavg: solver.lr 0.1, 0.3, 1" in show(MINE)
 
 
 def test_words_about_edges():

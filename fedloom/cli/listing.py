@@ -19,7 +19,7 @@ from fedloom.hyperparameters import brief, nearest
 from fedloom.models import MODELS
 from fedloom.places import data_directory
 from fedloom.reproductions import REPRODUCTIONS
-from fedloom.tasks import TASKS, Task
+from fedloom.tasks import TASKS, Task, Tuned
 
 
 def _first_line(value: Any) -> str:
@@ -111,6 +111,9 @@ def show(task: Task) -> str:
             "",
             f"settings, {variant}:",
             columns([("  algorithm", "solver", "cohort", "rounds", "origin"), *(("  " + r[0], *r[1:]) for r in rows)]),
+        ]
+        lines += [
+            f"  values tried for {name}: {s.origin.grid}" for name, s in settings.items() if isinstance(s.origin, Tuned)
         ]
     if task.tuned_over:
         lines += ["", "tuned over:"]

@@ -185,7 +185,7 @@ class _Search:
                 return
             self._try(places, progress)
             if say is not None:
-                say(f"{self.method}: {len(self.tried)} of {points} points, best {self.words}")
+                say(f"{self.method}: {len(self.tried)} of {points} points, {self.words}")
 
     def _try(self, places: Sequence[Place], progress: Progress | None) -> None:
         self.batches += 1

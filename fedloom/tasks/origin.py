@@ -58,6 +58,11 @@ class Tuned:
         """What a sentence about a change begins with."""
         return "tuned here"
 
+    @property
+    def grid(self) -> str:
+        """The values that were tried."""
+        return "; ".join(f"{field} {', '.join(f'{v:g}' for v in values)}" for field, values in self.over.items())
+
 
 @dataclasses.dataclass(frozen=True)
 class Untuned:
