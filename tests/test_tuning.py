@@ -11,7 +11,7 @@ from fedloom.cli import main
 from fedloom.experiments import experiment, from_toml, origin_of, read_study, resume_tuning, tune
 from fedloom.experiments.search import LOST, best_place, ends, next_places
 from fedloom.experiments.spaces import SPACES, Axis, axes_of
-from fedloom.experiments.tuning import BATCH, FIRST_SEED
+from fedloom.experiments.trials import BATCH, FIRST_SEED
 from fedloom.tasks import TASKS
 
 STEP = Axis("solver.lr", start=0.03)
@@ -259,6 +259,8 @@ def test_the_command(capsys, tmp_path):
     ("arguments", "words"),
     [
         ({"points": 0}, "points must be a positive integer, got 0"),
+        ({"validation": 1.0}, r"validation must be a number in \(0, 1\), got 1.0"),
+        ({"algorithms": [fl.FedAvg()]}, "algorithms must be names, such as 'fedavg'"),
         ({"seeds": 0}, "seeds must be a positive integer, got 0"),
         ({"select": "test accuracy"}, "must not decide; use 'validation accuracy'"),
         ({"select": "validation acuracy"}, "there is no metric"),

@@ -8,7 +8,7 @@ from typing import Any
 from fedloom.cli.interruption import Interruptible
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.study import Progress
-from fedloom.experiments.tuning import FIRST_SEED
+from fedloom.experiments.trials import FIRST_SEED
 
 
 class Searching(Interruptible):
