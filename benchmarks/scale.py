@@ -31,7 +31,7 @@ def main() -> None:
     *_, last = run
     print(f"a round of SCAFFOLD with 100 of them: {(time.perf_counter() - start) / 19 * 1000:.1f} ms")
     start = time.perf_counter()
-    task.evaluate(last.w)
+    task.evaluate(last.w, ["train", "test"])
     task.by_client(last.w)
     print(f"evaluation, overall and by client: {time.perf_counter() - start:.1f} s")
     print(f"largest size of the process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")

@@ -8,11 +8,13 @@ import pytest
 
 import fedloom as fl
 from fedloom import metrics
-from fedloom.experiments import experiment, read, run, sweep
+from fedloom.experiments import Select, best, experiment, ranking, read, run, run_all, sweep, sweep_table
 from fedloom.experiments.about import about, figures
 from fedloom.experiments.progress import Json, values
 from fedloom.experiments.result import NOT_METRICS
+from fedloom.experiments.study import run_alone
 from fedloom.metrics import evaluation
+from fedloom.report.extras import first_sections
 from fedloom.sinks import numbers
 
 # Blocks of the test set.
@@ -139,3 +141,207 @@ def test_bounds_of_metrics():
         assert metrics.loss(criterion).bounds == (0, inf)
     assert metrics.loss(lambda outputs, y: -outputs[:, 0]).bounds == (-inf, inf)
     assert metrics.Metric("own", lambda outputs, y: (y, y)).bounds == (-inf, inf)
+
+
+# Selection.
+
+BASE = experiment("digits", "fedavg", rounds=2)
+POINTS = {"solver.lr": [0.01, 0.3]}
+
+
+def test_points_are_selected_by_validation_examples_where_there_are_any():
+    study = sweep(dataclasses.replace(BASE, validation=0.2), POINTS)
+    assert study.about["select"] == {"metric": "validation loss", "last": 100}
+    expected = min(study.results, key=lambda r: np.mean([row["validation loss"] for row in r.rows[1:]]))
+    assert best(study).name == expected.name
+    assert best(study, Select(last=1)).score == pytest.approx(min(r.rows[-1]["validation loss"] for r in study.results))
+    assert "TEST" not in sweep_table(study)
+
+
+def test_points_are_selected_by_the_training_loss_where_there_are_none(monkeypatch):
+    assert sweep(BASE, POINTS).about["select"]["metric"] == "train loss"
+    monkeypatch.setattr("fedloom.tasks.evaluated.FEW_EXAMPLES", 10)  # it is not evaluated, unless it is needed
+    assert BASE.check().evaluation.metrics.keys() == {"test loss", "test accuracy"}
+    study = sweep(BASE, {"solver.lr": [0.01, 0.3], "solver.epochs": [1, 2]})
+    assert all(r.experiment.evaluate == ("test", "train loss") for r in study.results)
+    assert all("train loss" in row for r in study.results for row in r.rows)
+    assert ranking(study)[0].score < ranking(study)[-1].score
+
+
+def test_selecting_by_test_data_works_and_is_marked():
+    study = sweep(BASE, POINTS, select=Select("test accuracy", 1))
+    assert "test accuracy, mean of the last 1 rounds, selected by TEST data" in sweep_table(study)
+    assert sweep_table(study).endswith("\nSelected by TEST data: expect a worse score on new data.")
+    assert "selected by TEST data" not in sweep_table(study, Select("train loss"))
+    by_loss = sweep(BASE, POINTS, select=Select("train loss", 1))
+    (_, marked, _), (_, plain, _) = (first_sections(s)[0] for s in (study, by_loss))
+    assert "<b>Selected by TEST data" in marked
+    assert "TEST" not in plain
+    assert Select("own test accuracy").by_test
+    assert not Select("train loss").by_test
+    assert not Select().by_test
+
+
+def test_a_selection_that_cannot_be_evaluated_is_refused():
+    with pytest.raises(ValueError, match="select: task 'digits' has no validation examples; hold some out"):
+        sweep(BASE, POINTS, select=Select("validation loss"))
+    assert sweep(BASE, POINTS, select=Select("train:50 loss", 1)).results[0].experiment.evaluate[-1] == "train:50 loss"
+
+
+# What is evaluated.
+
+
+def counted(monkeypatch, loaded):
+    """The calls by which metrics are computed."""
+    calls = []
+    real = type(loaded).examplewise
+    monkeypatch.setattr(
+        type(loaded),
+        "examplewise",
+        lambda self, w, part, names=None: calls.append((part, tuple(names))) or real(self, w, part, names),
+    )
+    loss = type(loaded.federation).loss
+    monkeypatch.setattr(type(loaded.federation), "loss", lambda self, w: calls.append("train") or loss(self, w))
+    sample = fl.tasks.evaluated._sample_loss
+    monkeypatch.setattr(
+        fl.tasks.evaluated, "_sample_loss", lambda f, rows, w: calls.append(len(rows)) or sample(f, rows, w)
+    )
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("what", "names", "computed"),
+    [
+        (["test accuracy"], ["test accuracy"], [("test", ("accuracy",))]),
+        (["test"], ["test accuracy", "test loss"], [("test", ("loss", "accuracy"))]),
+        (["train"], ["train loss"], ["train"]),
+        (["train loss"], ["train loss"], ["train"]),
+        (["train:50", "train:50 loss"], ["train:50 loss"], [50]),
+        (["validation loss", "train:7"], ["train:7 loss", "validation loss"], [7, ("validation", ("loss",))]),
+        (["test loss", "test"], ["test accuracy", "test loss"], [("test", ("loss", "accuracy"))]),
+    ],
+)
+def test_what_is_not_asked_for_is_not_computed(monkeypatch, what, names, computed):
+    e = experiment("digits", "fedavg", rounds=1, validation=0.1, evaluate=what)
+    loaded, _, evaluation = e.check()
+    calls = counted(monkeypatch, loaded)
+    values = evaluation.of(loaded.w)
+    assert calls == computed
+    assert [name for name in values if name != "test blocks"] == names
+    assert set(evaluation.metrics) == set(names)
+    assert set(values.get("test blocks", {})) == {name for name in names if name.startswith("test ")}
+    everything = loaded.evaluate(loaded.w, ["train", "validation", "test"])
+    assert all(values[name] == pytest.approx(everything[name], rel=1e-6) for name in names if name in everything)
+
+
+def test_what_is_evaluated_unless_something_is_asked_for(monkeypatch):
+    plain = experiment("digits", "fedavg")
+    held = dataclasses.replace(plain, validation=0.1)
+    assert plain.check().evaluation.what == ("train", "test")
+    assert held.check().evaluation.what == ("train", "validation", "test")
+    n = held.load().data.split.sizes.sum()
+    monkeypatch.setattr("fedloom.tasks.evaluated.FEW_EXAMPLES", n)
+    assert held.check().evaluation.what == ("train", "validation", "test")
+    assert plain.check().evaluation.what == ("test",)  # it has more training examples
+    assert experiment("quadratics", "fedavg").check().evaluation.what == ("train",)
+    task = plain.base_task()
+    to_reach = dataclasses.replace(task, name="to reach", target=("train loss", 0.5))
+    assert experiment(to_reach, "fedavg").check().evaluation.what == ("test", "train loss")
+    no_test = dataclasses.replace(
+        task, name="no test", data=dataclasses.replace(plain.load().data, test=None, test_split=None)
+    )
+    assert experiment(no_test, "fedavg").check().evaluation.what == ("train",)
+
+
+@pytest.mark.parametrize("weights", ["examples", "uniform"])
+def test_a_sample_of_the_training_examples_estimates_the_training_loss(weights):
+    """Unbiased, whatever the weights: on average over samples it is f(w)."""
+    rng = np.random.default_rng(0)
+    sizes = [1, 2, 30, 67]
+    data = fl.by_client(rng.normal(size=(100, 3)), rng.integers(0, 2, 100), np.repeat(range(4), sizes), test=0)
+    loaded = fl.Task("t", data, fl.models.mlp(3, 2), weights=weights).load()
+    losses, _ = loaded.examplewise(loaded.w, "train", ["loss"])["loss"]  # in the order of the rows here
+    whole = float(loaded.federation.loss(loaded.w))
+    drawn = [fl.tasks.evaluated.sample_rows(loaded, 25, seed) for seed in range(4000)]
+    means = np.array([losses[rows].mean() for rows in drawn])
+    assert means.mean() == pytest.approx(whole, abs=5 * means.std() / np.sqrt(len(means)))
+    counts = np.bincount(np.concatenate(drawn), minlength=100) / len(drawn)
+    expected = 25 * np.repeat(np.asarray(loaded.federation.weights) / sizes, sizes)
+    np.testing.assert_allclose(counts, expected, atol=5 * np.sqrt(0.25 / 4000))
+    value = loaded.evaluate(loaded.w, ["train:25"])["train:25 loss"]
+    assert value == pytest.approx(losses[fl.tasks.evaluated.sample_rows(loaded, 25)].mean(), rel=1e-5)
+    if weights == "examples":
+        assert loaded.evaluate(loaded.w, ["train:100"])["train:100 loss"] == pytest.approx(whole, rel=1e-5)
+        assert len(set(drawn[0])) == 25
+
+
+def test_what_is_evaluated_is_written_to_files_and_read_from_them(tmp_path):
+    e = experiment("digits", "fedavg", rounds=1, evaluate="test accuracy, train:50")
+    assert e.evaluate == ("test accuracy", "train:50")
+    assert 'evaluate = [\n    "test accuracy",\n    "train:50",\n]' in e.to_toml()
+    result = run(e, tmp_path / "a")
+    again = read(tmp_path / "a")
+    assert again.experiment == e
+    assert again.rows == result.rows
+    assert set(result.metrics) == {"train:50 loss", "test accuracy"} == result.rows[-1].keys() - NOT_METRICS
+    side = sweep(e, {"solver.lr": [0.03, 0.1]}, select=Select("test accuracy"))
+    assert side.results[0].metrics == result.metrics
+    assert side.results[0].rows[0]["train:50 loss"] == pytest.approx(result.rows[0]["train:50 loss"])
+    assert side.results[0].rows[-1].keys() == result.rows[-1].keys()
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("test acuracy", r"evaluate: there is no metric 'test acuracy'\. Did you mean 'test accuracy'"),
+        ("valid", r"evaluate: there is no metric 'valid'"),
+        ("validation", r"evaluate: task 'digits' has no validation examples; hold some out with validation = 0\.1"),
+        ("train accuracy", "evaluate: there is no metric 'train accuracy'"),
+        ("train:0", r"train:0 must name a number from 1 to \d+"),
+        ("train:99999", "train:99999 must name a number from 1"),
+        ("train:x", "evaluate: there is no metric 'train:x'"),
+        ("test,", "evaluate must be a list such as"),
+        ([], "evaluate must be a list such as"),
+        ([3], "evaluate must be a list such as"),
+        (7, "evaluate must be a list such as"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused(what, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        experiment("digits", "fedavg", evaluate=what).check()
+
+
+def test_functions_of_w_have_only_their_own_loss():
+    with pytest.raises(ValueError, match="'quadratics' has no test examples"):
+        experiment("quadratics", "fedavg", evaluate="test").check()
+    with pytest.raises(ValueError, match="it has no examples to sample"):
+        experiment("quadratics", "fedavg", evaluate="train:5").check()
+
+
+def test_a_target_that_is_not_evaluated_says_what_to_add():
+    runs = [("a", experiment("digits", "fedavg", rounds=1, evaluate="test"))]
+    with pytest.raises(ValueError, match="target: 'train loss' is not evaluated; add it: --evaluate 'test,train loss'"):
+        run_all(runs, target=("train loss", 0.5))
+    with pytest.raises(ValueError, match=r"target: there is no metric 'train los'\. Did you mean 'train loss'"):
+        run_all(runs, target=("train los", 0.5))
+
+
+def test_the_tasks_own_target_is_left_out_where_it_is_not_evaluated(tmp_path):
+    e = experiment("digits", "fedavg", rounds=1, evaluate="train")
+    assert e.base_task().target[0] == "test accuracy"
+    for study in (run_alone(e, tmp_path / "a"), sweep(e, POINTS)):
+        assert study.target is None
+        assert "train loss" in fl.report.text(study)
+    assert run_alone(BASE, tmp_path / "b").target == sweep(BASE, POINTS).target == ("test accuracy", 0.9)
+
+
+@pytest.mark.parametrize("what", ["train", "train:100", "validation", "test", "test accuracy"])
+def test_divergence_is_noticed_by_the_first_loss_there_is(what):
+    """The accuracy alone does not tell; NaN would."""
+    e = experiment("digits", "fedavg", rounds=3, validation=0.1, evaluate=what, **{"solver.lr": 1e6})
+    result = run(e)
+    if what == "test accuracy":
+        assert result.diverged is None or "loss" not in result.diverged
+    else:
+        words = "training loss" if what.startswith("train") else f"{what} loss"
+        assert result.diverged.startswith(f"The {words} is ")

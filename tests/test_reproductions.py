@@ -42,6 +42,8 @@ def test_every_figure_has_a_run_and_a_metric_that_the_task_has(name):
         own = ["own train loss"] if runs[line.run].own_models else []
         assert line.measure.metric in ["train loss", "test loss", *(f"test {m.name}" for m in task.metrics), *own]
         assert r.needs == task.needs
+        if line.measure.metric == "train loss":  # which is not evaluated on many examples unless it is asked for
+            assert runs[line.run].evaluate == ("train", "test")
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)

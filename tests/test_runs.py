@@ -310,8 +310,12 @@ def test_few_rounds_cost_no_more_if_they_are_seldom_evaluated():
 
 
 def test_clients_that_are_not_finite_can_be_left_out():
-    data = fl.by_client(np.array([[1.0], [2.0], [np.inf], [4.0]]), np.array([0, 1, 0, 1]), np.arange(4), test=0)
-    task = fl.Task("bad", data, fl.models.mlp(1, 2))
+    data = fl.by_client(np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([0, 1, 0, 1]), np.arange(4), test=0)
+
+    def prepare(rows, key):
+        return jnp.where(rows[0] == 3.0, jnp.inf, rows[0]), rows[1]
+
+    task = fl.Task("bad", data, fl.models.mlp(1, 2), prepare=prepare)
     e = experiment(task, "fedavg", rounds=2, on_nonfinite="drop")
     records = list(fl.simulate(e.algorithm, e.load().federation, e.solver, e.load().w, 2, seed=0, on_nonfinite="drop"))
     assert records[-1].dropped

@@ -81,9 +81,16 @@ def run_all(
     All are checked before the first is run. A run that diverges is a result like any other.
     """
     _places(runs)  # raises for two runs with the same name and seed
-    known = {metric for _, experiment in runs for metric in experiment.check().evaluation.metrics}
-    if target is not None and target[0] not in known:
-        raise ValueError(f"target: there is no metric {target[0]!r}.{nearest(target[0], known)}")
+    evaluated, possible = set[str](), dict[str, tuple[str, ...]]()  # metrics; metrics, and what else is evaluated
+    for _, experiment in runs:
+        evaluation = experiment.check().evaluation
+        evaluated |= evaluation.metrics.keys()
+        possible |= dict.fromkeys(evaluation.known, evaluation.what)
+    if target is not None and target[0] not in evaluated:
+        if target[0] in possible:
+            what = ",".join((*possible[target[0]], target[0]))
+            raise ValueError(f"target: {target[0]!r} is not evaluated; add it: --evaluate {what!r}.")
+        raise ValueError(f"target: there is no metric {target[0]!r}.{nearest(target[0], evaluated | possible.keys())}")
     path = None if directory is None else pathlib.Path(directory)
     placed = create_study(runs, path, title=title, target=target, terms=terms, about=about or {})
     return Study(title, _run_each(placed, progress, sinks), target, about or {}, path, terms)
@@ -174,7 +181,8 @@ def _alone(
 ) -> Study:
     name, task = method_name(experiment.algorithm), experiment.base_task()
     results = _run_each([PlacedRun(name, experiment, path, checked)], progress, sinks)
-    return Study(f"{task.name}: {name}", results, task.target, {}, path)
+    target = task.target if task.target is not None and task.target[0] in results[0].metrics else None
+    return Study(f"{task.name}: {name}", results, target, {}, path)
 
 
 def read_study(directory: str | os.PathLike[str]) -> Study:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,11 @@ class Select:
         """Whether points are selected by test data."""
         return self.metric is not None and self.metric.removeprefix("own ").startswith("test ")
 
+    def among(self, metrics: Container[str]) -> "Select":
+        """With a metric, if it has none: the validation loss, if that is among the given metrics."""
+        usual = "validation loss" if "validation loss" in metrics else "train loss"
+        return dataclasses.replace(self, metric=self.metric or usual)
+
     def __str__(self) -> str:
         metric = "validation or train loss" if self.metric is None else self.metric
         return f"{metric}, mean of the last {self.last} rounds" + (", selected by TEST data" if self.by_test else "")
@@ -53,13 +58,13 @@ class Select:
         """The score of a run; nan if it diverged or has not finished."""
         if not result.finished or result.diverged is not None:
             return math.nan
-        since = max(0, result.experiment.rounds - self.last)
-        return float(np.mean([row[self.metric] for row in result.evaluated if row["round"] > since]))
+        since, metric = max(0, result.experiment.rounds - self.last), str(self.among(result.metrics).metric)
+        return float(np.mean([row[metric] for row in result.evaluated if row["round"] > since]))
 
 
 USUAL = Select()
 # What tables and reports add to a selection by test data.
-BY_TEST = "Selected by TEST data: the best score is better than that of new data would be."
+BY_TEST = "Selected by TEST data: expect a worse score on new data."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -101,8 +106,8 @@ def sweep(
     """
     points = points_of(base, over, random)
     seeds = np.asarray(over.get("seed", [base.seed])).tolist()
-    runs = [(name, changed_as(name, e, {"seed": seed})) for name, (_, e) in points.items() for seed in seeds]
-    runs, select = _checked(runs, select)
+    listed = [(name, changed_as(name, e, {"seed": seed})) for name, (_, e) in points.items() for seed in seeds]
+    runs, select, evaluated = _checked(listed, select)
     facts = {
         "kind": "sweep",
         "over": {field: str(v) if isinstance(v, Range) else [json_value(x) for x in v] for field, v in over.items()},
@@ -111,10 +116,11 @@ def sweep(
         "points": {name: {field: json_value(v) for field, v in values.items()} for name, (values, _) in points.items()},
     }
     task = base.base_task()
+    target = task.target if task.target is not None and task.target[0] in evaluated else None
     title = f"{task.name}: a sweep over {', '.join(over)}"
     path = None if directory is None else pathlib.Path(directory)
-    placed = create_study(runs, path, title=title, target=task.target, about=facts)
-    return Study(title, run_side_by_side(placed, progress), task.target, facts, path)
+    placed = create_study(runs, path, title=title, target=target, about=facts)
+    return Study(title, run_side_by_side(placed, progress), target, facts, path)
 
 
 def resume_sweep(directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Study:
@@ -124,21 +130,20 @@ def resume_sweep(directory: str | os.PathLike[str], *, progress: Progress | None
     return dataclasses.replace(study, results=run_side_by_side(runs, progress))
 
 
-def _checked(runs: Runs, select: Select) -> tuple[Runs, Select]:
+def _checked(runs: Runs, select: Select) -> tuple[Runs, Select, set[str]]:
     """Check what can be checked before anything is compiled; one run of each structure stands for the others.
 
-    The selection gets a metric, if it has none, and all runs evaluate it.
+    The selection gets a metric, if it has none, and all runs evaluate it. The names are all metrics of the runs.
     """
-    found = list(runs)
+    found, evaluated = list(runs), set[str]()
     for members in alike([e for _, e in runs]):
         name, experiment = runs[members[0]]
         try:
             evaluation = experiment.check().evaluation
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        if select.metric is None:
-            held_out = "validation loss" in evaluation.known
-            select = dataclasses.replace(select, metric="validation loss" if held_out else "train loss")
+        select = select.among(evaluation.known)
+        evaluated |= {*evaluation.metrics, str(select.metric)}
         if select.metric not in evaluation.metrics:
             what = (*evaluation.what, str(select.metric))
             try:
@@ -147,7 +152,7 @@ def _checked(runs: Runs, select: Select) -> tuple[Runs, Select]:
                 raise ValueError(str(error).replace("evaluate: ", "select: ", 1)) from error
             for i in members:
                 found[i] = (found[i][0], dataclasses.replace(found[i][1], evaluate=what))
-    return found, select
+    return found, select, evaluated
 
 
 # The outcome of a sweep.
