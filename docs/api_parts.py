@@ -60,7 +60,7 @@ PARTS = {
     ),
     "experiments": Part(
         "Experiments",
-        "The guides are [Experiments](../experiments.md) and [Sweeps](../sweeps.md).",
+        "The guides are [Experiments](../experiments.md), [Sweeps](../sweeps.md) and [Tuning](../tuning.md).",
         ("fedloom.experiments", "fedloom.experiments.presets.preset"),
     ),
     "report": Part("Report", "The guide is [Reports](../reports.md).", ("fedloom.report",)),

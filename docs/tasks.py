@@ -19,9 +19,9 @@ def page() -> str:
         "# Tasks",
         "",
         "This page is written by `make docs` from the registry. `fedloom.load(name, seed=0)` loads a task.",
-        "`fedloom show NAME` prints the papers' solver, cohort, rounds and hyperparameters by algorithm and variant,",
-        "the grids that they were tuned over, and what was reported. `fedloom describe NAME` describes the data.",
-        "How to use tasks, get data, and bring your own: [data.md](data.md). Models and metrics:",
+        "`fedloom show NAME` prints solver, cohort, rounds and hyperparameters by algorithm and variant, where they",
+        "come from, the grids that they were tuned over, and what was reported. `fedloom describe NAME` describes the",
+        "data. How to use tasks, get data, and bring your own: [data.md](data.md). Models and metrics:",
         "[models.md](models.md).",
     ]
     for title, module in PARTS.items():

@@ -64,6 +64,7 @@ from fedloom.experiments import compare as compare
 from fedloom.experiments import experiment as experiment
 from fedloom.experiments import run as run
 from fedloom.experiments import sweep as sweep
+from fedloom.experiments import tune as tune
 from fedloom.hyperparameters import frozen as frozen
 from fedloom.hyperparameters import hyper as hyper
 from fedloom.hyperparameters import optimizer as optimizer

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import jax
 
-from fedloom.cli import experimenting, growing, listing
+from fedloom.cli import experimenting, growing, listing, tuning
 from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
@@ -62,6 +62,7 @@ def parser(complete: bool = False) -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     experimenting.add(commands, complete)
     growing.add(commands)
+    tuning.add(commands, complete)
     listing.add(commands, complete)
     shell = commands.add_parser("completion", help="print a completion script for your shell")
     shell.add_argument("shell", choices=("bash", "zsh", "tcsh"), help='for bash: eval "$(fedloom completion bash)"')

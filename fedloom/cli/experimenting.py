@@ -21,6 +21,7 @@ from fedloom.experiments.recipe import recipe
 from fedloom.experiments.settings import experiment, from_toml
 from fedloom.experiments.study import run_all, run_alone
 from fedloom.experiments.sweeps import Select, sweep
+from fedloom.experiments.tuning import COMPARISON, TUNING
 from fedloom.tasks import TASKS
 
 COMPARE = """\
@@ -216,6 +217,9 @@ def _reproduce(given: argparse.Namespace) -> int:
 
 
 def _report(given: argparse.Namespace) -> int:
+    given.directories = [  # the result of a tuning is its comparison
+        d if not (pathlib.Path(d) / TUNING).exists() else f"{d}/{COMPARISON}" for d in given.directories
+    ]
     study = find_runs(given.directories)
     study = dataclasses.replace(study, terms=terms(given, study.terms))
     if given.target is not None:

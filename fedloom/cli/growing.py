@@ -7,11 +7,13 @@ from typing import Any
 from fedloom import sinks
 from fedloom.cli.flags import numbers
 from fedloom.cli.output import conclude, outputs, progress, works_in
+from fedloom.cli.searching import reporters
 from fedloom.experiments.growth import extend, resume_study
 from fedloom.experiments.run_directory import CONFIG
 from fedloom.experiments.study import begin_again, read_study, resume_alone
 from fedloom.experiments.study_file import STUDY
 from fedloom.experiments.sweeps import resume_sweep
+from fedloom.experiments.tuning import TUNING, resume_tuning
 
 RESUME = """\
 Continue a run, a comparison or a sweep after an interruption, with the bits of one that was never stopped.
@@ -61,6 +63,8 @@ def _resume(given: argparse.Namespace) -> int:
     path = pathlib.Path(given.directory)
     works_in(path)
     opened = [sinks.sink(s) for s in given.sink]
+    if (path / TUNING).exists():
+        return conclude(resume_tuning(path, **reporters(given, progress(given)), sinks=opened), given)
     if (path / CONFIG).exists() and not (path / STUDY).exists():
         if given.again:
             raise ValueError(f"--again names a run of a study, but {path} is a single run.")

@@ -19,7 +19,7 @@ from fedloom.hyperparameters import brief, nearest
 from fedloom.models import MODELS
 from fedloom.places import data_directory
 from fedloom.reproductions import REPRODUCTIONS
-from fedloom.tasks import TASKS, Task
+from fedloom.tasks import TASKS, Task, Tuned
 
 
 def _first_line(value: Any) -> str:
@@ -103,11 +103,17 @@ def show(task: Task) -> str:
     }
     lines += [f"  {name:<8} {value}" for name, value in facts.items() if value]
     for variant, settings in task.settings.items():
-        rows = ((brief(s.algorithm), brief(s.solver), brief(s.cohort), str(s.rounds)) for s in settings.values())
+        rows = (
+            (brief(s.algorithm), brief(s.solver), brief(s.cohort), str(s.rounds), task.origin(s).words)
+            for s in settings.values()
+        )
         lines += [
             "",
             f"settings, {variant}:",
-            columns([("  algorithm", "solver", "cohort", "rounds"), *(("  " + r[0], *r[1:]) for r in rows)]),
+            columns([("  algorithm", "solver", "cohort", "rounds", "origin"), *(("  " + r[0], *r[1:]) for r in rows)]),
+        ]
+        lines += [
+            f"  values tried for {name}: {s.origin.grid}" for name, s in settings.items() if isinstance(s.origin, Tuned)
         ]
     if task.tuned_over:
         lines += ["", "tuned over:"]

@@ -15,6 +15,7 @@ from fedloom.experiments.result import Result
 from fedloom.experiments.run_directory import CONFIG
 from fedloom.experiments.study import Progress, Study
 from fedloom.experiments.study_file import STUDY, Runs
+from fedloom.experiments.tuning import TUNING
 from fedloom.sinks import SINKS
 
 
@@ -49,7 +50,7 @@ def forget() -> None:
 def how_to_resume() -> str:
     """The end of an error message, if there is something to resume."""
     try:
-        if not _directory or not any((_directory[-1] / file).exists() for file in (CONFIG, STUDY)):
+        if not _directory or not any((_directory[-1] / file).exists() for file in (CONFIG, STUDY, TUNING)):
             return ""
     except OSError:  # the name of the directory is not one that can exist
         return ""

@@ -6,6 +6,8 @@ from fedloom.experiments.definition import Experiment as Experiment
 from fedloom.experiments.finding import find_runs as find_runs
 from fedloom.experiments.growth import extend as extend
 from fedloom.experiments.growth import resume_study as resume_study
+from fedloom.experiments.origins import origin as origin
+from fedloom.experiments.origins import origin_of as origin_of
 from fedloom.experiments.points import Range as Range
 from fedloom.experiments.progress import Lines as Lines
 from fedloom.experiments.progress import Live as Live
@@ -30,3 +32,5 @@ from fedloom.experiments.sweeps import sweep as sweep
 from fedloom.experiments.sweeps import sweep_table as sweep_table
 from fedloom.experiments.terms import Budget as Budget
 from fedloom.experiments.terms import Terms as Terms
+from fedloom.experiments.tuning import resume_tuning as resume_tuning
+from fedloom.experiments.tuning import tune as tune

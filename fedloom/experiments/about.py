@@ -13,6 +13,7 @@ import numpy as np
 
 from fedloom.data.describe import label_counts
 from fedloom.experiments.definition import Checked, Experiment
+from fedloom.experiments.origins import origin
 from fedloom.hyperparameters import brief
 from fedloom.tasks import Loaded
 from fedloom.version import __version__
@@ -79,6 +80,7 @@ def about(experiment: Experiment, checked: Checked) -> dict[str, Any]:
         **figures(checked.loaded),
         "exchanges": len(experiment.algorithm.exchanges),  # in a round
         "cohort": brief(experiment.cohort),
+        "setting": origin(experiment),
         "metrics": {name: m.larger_is_better for name, m in metrics.items()},
         "bounds": {name: [b if math.isfinite(b) else None for b in m.bounds] for name, m in metrics.items()},
         "versions": versions(),

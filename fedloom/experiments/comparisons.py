@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedloom.algorithm import Algorithm
-from fedloom.algorithms import ALGORITHMS
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.growth import decided, planned_looks
 from fedloom.experiments.loading import find_task
@@ -74,9 +73,7 @@ def comparison(
     """The experiments of a comparison, by name."""
     if len(seeds) == 0:
         raise ValueError("seeds must list at least one seed.")
-    chosen = methods(task, variant) if algorithms is None else list(algorithms)
-    if algorithms is None and (changes or {}).get("engine") == "events":  # those that support it
-        chosen = [name for name in methods(task, variant) if ALGORITHMS[name].tolerates_staleness]
+    chosen = methods(task, variant, (changes or {}).get("engine")) if algorithms is None else list(algorithms)
     if not chosen:
         raise ValueError("algorithms must name at least one; `fedloom list algorithms` lists them.")
     runs: list[tuple[str, Experiment]] = []

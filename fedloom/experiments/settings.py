@@ -2,7 +2,7 @@
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedloom.algorithm import Algorithm
@@ -13,7 +13,7 @@ from fedloom.experiments.definition import Experiment, method_name
 from fedloom.experiments.loading import find_task
 from fedloom.hyperparameters import nearest
 from fedloom.solvers import SGD
-from fedloom.tasks import Setting, Task
+from fedloom.tasks import UNTUNED, Setting, Task
 from fedloom.tasks.more import start
 
 # For tasks without settings of their own.
@@ -28,22 +28,31 @@ def experiment(
 ) -> Experiment:
     """The experiment that a task's own settings describe, with changes: experiment("digits", "feddyn", rounds=50).
 
-    An algorithm for which the task has no settings gets its defaults, with the solver and cohort of the task's first
+    If no variant is named, the settings are those of the first variant for the engine, or of the first one. An
+    algorithm for which the task has no settings gets its defaults, with the solver and cohort of the task's first
     method.
     """
     found = task if isinstance(task, Task) else find_task(_text(task, "task"))
-    name = next(iter(_first(found, variant))) if algorithm is None else algorithm
+    engine = changes.get("engine")
+    name = next(iter(_first(found, variant, engine))) if algorithm is None else algorithm
     if isinstance(name, Algorithm):
         name = method_name(name)
     elif name not in ALGORITHMS:
         raise ValueError(f"There is no algorithm {name!r}.{nearest(str(name), ALGORITHMS)}")
-    setting = _setting(found, name, variant)
+    setting = setting_of(found, name, variant, engine)
     if isinstance(algorithm, Algorithm):
         setting = dataclasses.replace(setting, algorithm=algorithm)
-    if setting.algorithm.needs_everyone:
-        setting = dataclasses.replace(setting, cohort=everyone())
     every = _every(changes.get("rounds", setting.rounds))
-    own = Experiment(task, setting.algorithm, setting.solver, setting.cohort, setting.rounds, every)
+    own = Experiment(
+        task,
+        setting.algorithm,
+        setting.solver,
+        setting.cohort,
+        setting.rounds,
+        every,
+        engine=setting.engine,
+        buffer=setting.buffer,
+    )
     return changed(own, changes)
 
 
@@ -55,7 +64,8 @@ def from_config(plain: Mapping[str, Any]) -> Experiment:
         return Experiment(**fields_from(plain))
     algorithm = plain.get("algorithm")
     name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
-    own = experiment(plain["task"], None if name is None else _text(name, "algorithm"))
+    engine = {"engine": plain["engine"]} if "engine" in plain else {}
+    own = experiment(plain["task"], None if name is None else _text(name, "algorithm"), **engine)
     if "rounds" in plain:
         own = dataclasses.replace(own, evaluate_every=_every(plain["rounds"]))
     return changed(own, {key: value for key, value in plain.items() if key != "task"})
@@ -71,9 +81,10 @@ def from_toml(text: str, where: str = "the file") -> Experiment:
         raise ValueError(f"{where}: {error}") from error
 
 
-def methods(task: str | Task, variant: str | None = None) -> list[str]:
-    """The algorithms for which a task has settings, in the given variant or in the first."""
-    return list(_first(task if isinstance(task, Task) else find_task(task), variant))
+def methods(task: str | Task, variant: str | None = None, engine: str | None = None) -> list[str]:
+    """The algorithms of a comparison: those for which the task has settings, and which the engine supports."""
+    found = _first(task if isinstance(task, Task) else find_task(task), variant, engine)
+    return [name for name in found if engine != "events" or ALGORITHMS[name].tolerates_staleness]
 
 
 def _every(rounds: Any) -> int:
@@ -81,21 +92,34 @@ def _every(rounds: Any) -> int:
     return max(1, rounds // 100) if isinstance(rounds, int) and rounds < 2**32 else 1
 
 
-def _first(task: Task, variant: str | None) -> Mapping[str, Setting]:
-    """The settings of a variant, or of the first one."""
+def _first(task: Task, variant: str | None, engine: str | None = None) -> Mapping[str, Setting]:
+    """The settings of a variant; if none is named, of the first that is for the engine, or else of the first."""
     if variant is not None and variant not in task.settings:
         raise ValueError(f"Task {task.name!r} has no variant {variant!r}.{nearest(variant, task.settings)}")
-    tables = [table for table in task.settings.values() if table] or [OWN_TASKS]
-    return task.settings[variant] if variant is not None else tables[0]
+    if variant is not None:
+        return task.settings[variant]
+    return _fitting([table for table in task.settings.values() if table] or [OWN_TASKS], engine)[0]
 
 
-def _setting(task: Task, name: str, variant: str | None) -> Setting:
-    tables = [_first(task, variant), *(task.settings.values() if variant is None else ())]
-    for table in tables:
+def _fitting(tables: Sequence[Mapping[str, Setting]], engine: str | None) -> list[Mapping[str, Setting]]:
+    """The tables for the engine first. Settings for synchronous rounds are a start for events, but not vice versa."""
+    wanted = [table for table in tables if next(iter(table.values())).engine == (engine or "simulate")]
+    others = [table for table in tables if table not in wanted]
+    return wanted + others if engine == "events" or not wanted else wanted
+
+
+def setting_of(task: Task, name: str, variant: str | None = None, engine: str | None = None) -> Setting:
+    """What `experiment` makes an algorithm run with."""
+    first = _first(task, variant, engine)
+    every = _fitting([t for t in task.settings.values() if t], engine) if variant is None else []
+    for table in (first, *every):
         if name in table:
             return table[name]
-    like = next(iter(tables[0].values()))
-    return dataclasses.replace(like, algorithm=ALGORITHMS[name]()) if name in ALGORITHMS else like
+    like = dataclasses.replace(next(iter(first.values())), origin=UNTUNED)
+    algorithm = ALGORITHMS[name]() if name in ALGORITHMS else like.algorithm
+    return dataclasses.replace(
+        like, algorithm=algorithm, cohort=everyone() if algorithm.needs_everyone else like.cohort
+    )
 
 
 def _text(value: Any, field: str) -> str:

@@ -3,6 +3,11 @@
 from fedloom.hyperparameters import nearest
 from fedloom.tasks import feddr, feddyn, fedopt, fedprox, linear_speedup, more
 from fedloom.tasks.evaluated import Evaluation as Evaluation
+from fedloom.tasks.origin import UNTUNED as UNTUNED
+from fedloom.tasks.origin import Origin as Origin
+from fedloom.tasks.origin import Paper as Paper
+from fedloom.tasks.origin import Tuned as Tuned
+from fedloom.tasks.origin import Untuned as Untuned
 from fedloom.tasks.reported import Measure as Measure
 from fedloom.tasks.reported import Reported as Reported
 from fedloom.tasks.task import Loaded as Loaded

@@ -15,6 +15,7 @@ from fedloom.data.sources import heart, mnist
 from fedloom.data.sources.digits import digits
 from fedloom.models import MODELS, mlp
 from fedloom.solvers import SGD, Exact
+from fedloom.tasks.origin import UNTUNED
 from fedloom.tasks.task import Setting, Task
 
 
@@ -32,8 +33,8 @@ def start(solver: Solver, cohort: CohortRule, rounds: int, mu: float = 0.01) -> 
         "fedyogi": a.FedYogi(lr=0.03, tau=1e-2),
         "fedadagrad": a.FedAdagrad(lr=0.1, tau=1e-2),
     }
-    settings = {name: Setting(method, solver, cohort, rounds) for name, method in methods.items()}
-    settings["fedpd"] = Setting(a.FedPD(10.0), solver, everyone(), rounds)
+    settings = {name: Setting(method, solver, cohort, rounds, origin=UNTUNED) for name, method in methods.items()}
+    settings["fedpd"] = Setting(a.FedPD(10.0), solver, everyone(), rounds, origin=UNTUNED)
     return {"start": settings}
 
 
@@ -95,7 +96,7 @@ TASKS = (
         "digits",
         _digits,
         mlp(64, 32, 10),
-        settings=_tuned(),
+        settings=_tuned() | start(SGD(0.1, batch_size=10, epochs=5), uniform(10), 100),
         target=("test accuracy", 0.9),
         about="8x8 images of digits (UCI) over 100 clients, Dirichlet(0.3) labels: a hidden layer of 32. No download.",
     ),

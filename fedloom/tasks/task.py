@@ -25,6 +25,7 @@ from fedloom.metrics.scores import Criterion, Metric, accuracy, cross_entropy, l
 from fedloom.models.model import Apply, Model
 from fedloom.problem import Key, Vector
 from fedloom.tasks.evaluated import PARTS, TEST_BLOCKS, Evaluation
+from fedloom.tasks.origin import UNTUNED, Origin, Paper
 from fedloom.tasks.reported import Reported
 
 Source = FederatedData | Quadratics
@@ -32,12 +33,15 @@ Source = FederatedData | Quadratics
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What was run with one algorithm: everything that `simulate` takes besides the task."""
+    """What was run with one algorithm: everything that an engine takes besides the task, and who chose it."""
 
     algorithm: Algorithm
     solver: Solver
     cohort: CohortRule
     rounds: int
+    engine: str = "simulate"
+    buffer: int = 1  # with engine "events": replies per server update, which counts as a round
+    origin: Origin | None = None  # None: the paper of the task; without a paper, nobody has tuned it
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,6 +110,10 @@ class Task:
                 return table[algorithm]
         known = {name for table in tables for name in table}
         raise ValueError(f"Task {self.name!r} has no published setting for {algorithm!r}.{nearest(algorithm, known)}")
+
+    def origin(self, setting: Setting) -> Origin:
+        """Where one of the task's settings comes from."""
+        return setting.origin or (Paper(self.paper) if self.paper else UNTUNED)
 
 
 def _outputs_and_targets(task: Task, model: Model, rows: Rows, key: Key) -> tuple[jax.Array, jax.Array]:
