@@ -17,10 +17,12 @@ from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import write_whole
+from fedloom.experiments.growth import resume_study
 from fedloom.experiments.run_directory import new_directory, read_json
 from fedloom.experiments.settings import from_toml
 from fedloom.experiments.spaces import axes_of
-from fedloom.experiments.study import STUDY, OpenSink, Progress, Study, resume_study, run_all
+from fedloom.experiments.study import OpenSink, Progress, Study, run_all
+from fedloom.experiments.study_file import STUDY
 from fedloom.experiments.sweeps import Select
 from fedloom.experiments.trials import BATCH, FIRST_SEED, Say, Trials, Tuning
 from fedloom.hyperparameters import count, interval, nearest
