@@ -63,6 +63,7 @@ PARTS = {
         "The guides are [Experiments](../experiments.md), [Sweeps](../sweeps.md) and [Tuning](../tuning.md).",
         ("fedloom.experiments", "fedloom.experiments.presets.preset"),
     ),
+    "evidence": Part("Evidence", "The guide is [What a comparison can say](../evidence.md).", ("fedloom.evidence",)),
     "report": Part("Report", "The guide is [Reports](../reports.md).", ("fedloom.report",)),
     "sinks": Part("Sinks", "The guide is [Sinks](../sinks.md).", ("fedloom.sinks",)),
     "testing": Part("Testing", "The guide is [The battery](../testing.md).", ("fedloom.testing",)),
