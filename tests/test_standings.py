@@ -82,6 +82,8 @@ def test_methods_are_compared_at_equal_cost():
     assert by_name(given)["dear"].at["bytes"].mean == 0.7  # 2 rounds cost exactly that
     assert by_name(given)["cheap"].at["bytes"].mean == 0.5  # it never spends so much
     assert [r.name for r in report.rows(given)] == ["dear", "cheap"]
+    assert "Never spent 2 kB, and compared by what was reached with less: cheap." in tables.text(given)
+    assert "Never spent" not in tables.text(study)
     rounds = dataclasses.replace(study, terms=Terms(Budget.from_text("rounds=1")))
     assert list(standings.columns_of_cost(rounds, "digits")) == ["rounds", "bytes", "gradients"]
     assert by_name(rounds)["dear"].at["rounds"].mean == 0.6

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedloom.evidence.budgets import amount, amount_words, place_at
+from fedloom.evidence.budgets import amount, amount_words, place_at, spent
 from fedloom.evidence.groups import by_name, by_task, has
 from fedloom.evidence.statistics import (
     LEVEL,
@@ -57,6 +57,7 @@ class Verdict:
     looks: int
     best: str | None  # the best mean; None if nothing can be compared
     against: Mapping[str, Against]  # the others
+    thrifty: tuple[str, ...] = ()  # methods that never spent the whole budget
     why_not: str = ""  # why there are no statistics
 
     @property
@@ -103,14 +104,21 @@ def verdict(study: Study, task: str) -> Verdict:
     examples = next((test["examples"] for r in results if (test := r.about.get("test"))), None)
     pairs = len(order) * (len(order) - 1) // 2
     level, times = _level(study, len(shared))
+    thrifty = tuple(
+        name
+        for name in order
+        if limit and max(spent(r, budget.cost) or 0 for r, _ in values[name].values()) < 0.99 * limit
+    )
     found = Verdict(
         metric, larger, budget.cost, limit, means, tuple(shared), examples if metric.startswith("test ") else None,
-        pairs, level, times, order[0] if order else None, {},
+        pairs, level, times, order[0] if order else None, {}, thrifty,
     )  # fmt: skip
     if len(order) < 2:
         return dataclasses.replace(found, why_not="fewer than two methods have finished without diverging")
     if len(shared) < 2:
-        return dataclasses.replace(found, why_not="one seed cannot tell a difference from luck; use --seeds 5")
+        one = all(len(places) == 1 for places in values.values())
+        why = "one seed cannot tell a difference from luck; use --seeds 5" if one else "methods share too few seeds"
+        return dataclasses.replace(found, why_not=why)
     if study.about.get("kind") == "sweep":
         return dataclasses.replace(found, why_not="the points of a sweep are ranked, not compared")
     rows = {name: [values[name][s] for s in shared] for name in order}
@@ -196,11 +204,17 @@ def _against(best: str, name: str, larger: bool, d: Difference, tested: Tested, 
 def words(found: Verdict, shown: Mapping[str, str] | None = None) -> list[str]:
     """The verdict in sentences; `shown` has the names of methods as they are shown."""
     names = shown or {}
-    if found.best is None:
-        return [f"No verdict: {found.why_not}."]
+    lines = []
+    if found.thrifty:
+        listed = ", ".join(names.get(name, name) for name in found.thrifty)
+        lines.append(f"Never spent {found.at}, and compared by what was reached with less: {listed}.")
+    return [*_judgement(found, names), *lines]
+
+
+def _judgement(found: Verdict, names: Mapping[str, str]) -> list[str]:
+    if found.best is None or found.why_not:
+        return [f"No verdict: {found.why_not or 'no run has this cost'}."]
     best = names.get(found.best, found.best)
-    if found.why_not:
-        return [f"No verdict: {found.why_not}."]
     evidence = f"{len(found.seeds)} seeds"
     if found.examples is not None:
         evidence += f" and {found.examples:,} test examples"

@@ -50,7 +50,7 @@ def cards(study: Study, task: str, looks: Looks, noun: str) -> str:
             first = next(row for row in found if row.name == few[0])
             much = tables.cost_columns(goal)[3].text(first)
             if len(few) == 1 or first.seeds < 2:
-                note = much if first.seeds > 1 else f"{much}, one seed"
+                note = f"{much}; of {reached} that reach it with every seed" if first.seeds > 1 else f"{much}, one seed"
                 made.append(_card("Fewest bytes to the target", few[:1], shown, looks, note))
             else:
                 made.append(_card("Tied for the fewest bytes to the target", few, shown, looks, f"from {much}"))
