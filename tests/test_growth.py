@@ -160,6 +160,16 @@ def test_a_divergence_that_the_longer_run_does_not_see(tmp_path, monkeypatch):
     assert extend(tmp_path / "short", rounds=12).results[0].rows == whole.rows
 
 
+@pytest.mark.parametrize("rounds", [6, 8])
+def test_a_config_that_was_changed_by_hand_is_not_taken_for_a_longer_run(tmp_path, rounds):
+    """After 7 rounds a longer run has no evaluation, and a shorter one has ended."""
+    e = experiment("quadratics", "feddyn", rounds=7, evaluate_every=3)
+    run(e, tmp_path / "a")
+    (tmp_path / "a/config.toml").write_text(fl.experiments.changed(e, {"rounds": rounds}).to_toml())
+    with pytest.raises(ValueError, match=r"belongs to another experiment: .*config.toml was changed"):
+        fl.experiments.resume(tmp_path / "a")
+
+
 def test_an_unfinished_study_is_simply_continued(tmp_path):
     at_once(tmp_path / "whole", ADDED["everything"])
     study(tmp_path / "grown")

@@ -164,7 +164,7 @@ def _compare(given: argparse.Namespace) -> int:
         made = recipe(tasks[0], given.variant, fields)
     wanted = target(given.target, own[0] if own else "test accuracy") or own
     if given.dry_run:
-        return say_how_long(runs)
+        return say_how_long(runs, " until the first look" if looks else "")
     shown = progress(given)
     study = run_all(
         runs,

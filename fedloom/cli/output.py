@@ -70,11 +70,11 @@ def new_directory(given: argparse.Namespace, name: str) -> pathlib.Path:
     return path
 
 
-def say_how_long(runs: Runs) -> int:
+def say_how_long(runs: Runs, of: str = "") -> int:
     """What --dry-run says."""
     for _, experiment in runs:
         experiment.check()
-    print(how_long(len(runs), seconds_of(runs)))
+    print(how_long(len(runs), seconds_of(runs)) + of)
     return 0
 
 
