@@ -58,8 +58,13 @@ def _series_data(one: Series, label: str) -> dict[str, Any]:
     """A method's curves, one for each seed; the page takes means, intervals and running means of them."""
     curves = {metric: [_rounded(values) for values in band.seeds] for metric, band in one.metrics.items()}
     return {
-        "name": one.name, "label": label, "seeds": one.seeds, "axes": one.axes, "metrics": curves, "diverged": one.diverged
-    }  # fmt: skip
+        "name": one.name,
+        "label": label,
+        "seeds": one.seeds,
+        "axes": one.axes,
+        "metrics": curves,
+        "diverged": one.diverged,
+    }
 
 
 def _rounded(values: np.ndarray) -> list[float]:
