@@ -106,8 +106,8 @@ def forest_figure(differences: Sequence[Difference], reference: str, metric: str
     axes.set_yticks(range(len(differences)), [words(_cut(one.label)) for one in differences])
     axes.set_ylim(max(len(differences), 1) - 0.5, -0.5)
     axes.set_xlabel(words(_axis(reference, metric)))
-    title = "thick: 95% interval, thin: corrected for all comparisons; circles: tied with the best, diamonds: worse"
-    axes.set_title(title, loc="left", fontsize=8, color="#555555")
+    key = "Thick: 95% interval; thin: corrected for all comparisons. Circles: tied with the best; diamonds: worse."
+    figure.supxlabel(key, fontsize=8, color="#555555", x=0.01, ha="left")
     axes.grid(axis="x", color="#e5e5e5", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)
