@@ -10,6 +10,7 @@ from fedloom.cli.listing import show
 from fedloom.experiments import compare, experiment, from_config
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.origins import origin
+from fedloom.experiments.spaces import SPACES
 from fedloom.tasks import TASKS, UNTUNED, Paper, Setting, Tuned
 
 TUNED = Tuned(24, 3, "validation accuracy", {"solver.lr": (0.1, 0.3, 1.0)})
@@ -137,3 +138,30 @@ def test_a_comparison_and_a_file_get_the_settings_of_the_engine():
     assert [name for name, _ in comparison(MINE, seeds=[0])] == ["fedavg", "fedprox"]
     plain = {"task": "digits", "algorithm": "fedavg", "engine": "events"}
     assert from_config(plain) == experiment("digits", "fedavg", engine="events")
+
+
+@pytest.mark.parametrize("variant", ["tuned", "tuned events"])
+def test_digits_was_tuned_fairly(variant):
+    """As many points for each method, and no best value at the end of what was tried, unless nothing lies beyond."""
+    table = TASKS["digits"].settings[variant]
+    assert {s.engine for s in table.values()} == {"events" if variant == "tuned events" else "simulate"}
+    assert {(s.origin.points, s.origin.seeds, s.origin.metric) for s in table.values()} == {
+        (40, 3, "validation accuracy")
+    }
+    for name, s in table.items():
+        assert s.origin.edges == ()
+        assert set(s.origin.over) == {axis.field for axis in SPACES[name]}
+        for field, tried in s.origin.over.items():
+            part, _, own = field.partition(".")
+            value = getattr(getattr(s, part), own)
+            assert value in tried
+            assert (min(tried) < value < max(tried)) or (field in s.origin.limits and name == "feddr" and value == 2.0)
+
+
+def test_methods_of_digits_are_those_that_an_engine_supports():
+    assert len(TASKS["digits"].settings["tuned"]) == 11
+    stale = [name for name in TASKS["digits"].settings["tuned"] if fl.ALGORITHMS[name].tolerates_staleness]
+    assert list(TASKS["digits"].settings["tuned events"]) == stale
+    late = experiment("digits", "fedavg", engine="events")
+    assert late.rounds == 1000  # as many replies as 100 rounds of 10 clients
+    assert origin(late)["origin"] == "tuned"

@@ -1,6 +1,7 @@
 """Tasks besides the papers': small ones that need no download, and natural federations of real data.
 
-Their settings are ours. Those of digits are tuned, the others are not: a start for one's own experiments.
+Their settings are ours. Those of digits are tuned (docs/tuning.md), the others are not: a start for one's own
+experiments.
 """
 
 import fedloom.algorithms as a
@@ -15,6 +16,7 @@ from fedloom.data.sources import heart, mnist
 from fedloom.data.sources.digits import digits
 from fedloom.models import MODELS, mlp
 from fedloom.solvers import SGD, Exact
+from fedloom.tasks.digits_settings import TUNED
 from fedloom.tasks.origin import UNTUNED
 from fedloom.tasks.task import Setting, Task
 
@@ -36,30 +38,6 @@ def start(solver: Solver, cohort: CohortRule, rounds: int, mu: float = 0.01) -> 
     settings = {name: Setting(method, solver, cohort, rounds, origin=UNTUNED) for name, method in methods.items()}
     settings["fedpd"] = Setting(a.FedPD(10.0), solver, everyone(), rounds, origin=UNTUNED)
     return {"start": settings}
-
-
-def _tuned() -> dict[str, dict[str, Setting]]:
-    """The point of benchmarks/tune_digits.py with the smallest training loss, for each method."""
-    methods: dict[str, Algorithm] = {
-        "fedavg": a.FedAvg(),
-        "fedavgm": a.FedAvgM(lr=0.3, beta=0.9),
-        "fedprox": a.FedProx(0.01),
-        "scaffold": a.Scaffold(),
-        "feddane": a.FedDANE(0.1),
-        "feddyn": a.FedDyn(0.1),
-        "feddr": a.FedDR(eta=3.0, alpha=1.5),
-        "fedpd": a.FedPD(30.0),
-        "fedadagrad": a.FedAdagrad(lr=0.3, tau=1e-2),
-        "fedadam": a.FedAdam(lr=0.1, tau=1e-2),
-        "fedyogi": a.FedYogi(lr=0.1, tau=1e-2),
-    }
-    solver = SGD(0.3, batch_size=10, epochs=5)
-    return {
-        "tuned": {
-            name: Setting(method, solver, everyone() if method.needs_everyone else uniform(10), 100)
-            for name, method in methods.items()
-        }
-    }
 
 
 def _digits(seed: int) -> FederatedData:
@@ -96,7 +74,7 @@ TASKS = (
         "digits",
         _digits,
         mlp(64, 32, 10),
-        settings=_tuned() | start(SGD(0.1, batch_size=10, epochs=5), uniform(10), 100),
+        settings=TUNED | start(SGD(0.1, batch_size=10, epochs=5), uniform(10), 100),
         target=("test accuracy", 0.9),
         about="8x8 images of digits (UCI) over 100 clients, Dirichlet(0.3) labels: a hidden layer of 32. No download.",
     ),
