@@ -275,13 +275,13 @@ def test_an_estimate_counts_rounds_seeds_and_evaluations(monkeypatch):
             now += seconds
             watch[0]({"round": round})
 
-    def evaluate(self, w):
+    def evaluate(self, w, clients=None):
         nonlocal now
         now += 2
 
     monkeypatch.setattr(estimate.time, "monotonic", lambda: now)
     monkeypatch.setattr(estimate, "finish", finish)
-    monkeypatch.setattr("fedloom.tasks.task.Loaded.evaluate", evaluate)
+    monkeypatch.setattr("fedloom.tasks.evaluated.Evaluation.of", evaluate)
     e = experiment("quadratics", "feddyn", rounds=20, evaluate_every=5)
     one = 20 * 1 + 4 * 2
     assert estimate.seconds_of([("a", e)]) == pytest.approx(3 + one)

@@ -29,7 +29,7 @@ def seconds_of(runs: Runs) -> float:
 
         finish(tried, None, watch=[watch], checked=checked)
         before = time.monotonic()
-        checked.loaded.evaluate(checked.loaded.w)
+        checked.evaluation.of(checked.loaded.w)
         evaluation = time.monotonic() - before
         steps = [later - earlier for earlier, later in itertools.pairwise(times[2:])]
         both = min(steps, default=times[-1] - times[0])  # a round and an evaluation

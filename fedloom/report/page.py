@@ -105,7 +105,8 @@ def _summary(study: Study) -> str:
     words = [f"{names} {_noun(study)}{'s' * (names != 1)}", f"{runs} run{'s' * (runs != 1)}"]
     for what, count in (
         ("diverged", sum(r.diverged is not None for r in study.results)),
-        ("unfinished", sum(not r.finished for r in study.results)),
+        ("unfinished", sum(not r.finished and not r.damaged for r in study.results)),
+        ("damaged", sum(r.damaged is not None for r in study.results)),
     ):
         if count:
             words.append(f'<span class="note">{count} {what}</span>')
