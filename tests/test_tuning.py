@@ -103,8 +103,8 @@ def test_every_method_has_fields_to_tune(name):
 
 
 def test_a_schedule_is_scaled():
-    base = experiment("digits", "fedavg", solver=fl.SGD(fl.schedules.exponential(0.2, 0.99)))
-    assert [(a.field, a.start) for a in axes_of("fedavg", base)] == [("solver.lr.value", 0.2), ("algorithm.lr", 1.0)]
+    base = experiment("digits", fl.FedAvg(0.7), solver=fl.SGD(fl.schedules.exponential(0.2, 0.99)))
+    assert [(a.field, a.start) for a in axes_of("fedavg", base)] == [("solver.lr.value", 0.2), ("algorithm.lr", 0.7)]
     with pytest.raises(ValueError, match="leave it out"):
         axes_of("unheard-of", experiment("quadratics", "fedprox"))
 
