@@ -218,12 +218,13 @@ def _judgement(found: Verdict, names: Mapping[str, str]) -> list[str]:
     evidence = f"{len(found.seeds)} seeds"
     if found.examples is not None:
         evidence += f" and {found.examples:,} test examples"
-    pairs = f"Holm's correction for {found.pairs} pairs" if found.pairs > 1 else "two methods"
-    corrected = f"{pairs}{f' and {found.looks} looks' if found.looks > 1 else ''}"
+    many = [(found.pairs, "pairs"), (found.looks, "looks")]
+    corrected = " and ".join(f"{count} {what}" for count, what in many if count > 1)
+    level = f"level {LEVEL:.0%}" + (f", corrected for {corrected}" if corrected else "")
     if found.separated:
-        return [f"{best} is better than every other method at {found.at}: {evidence}, level {LEVEL:.0%}, {corrected}."]
+        return [f"{best} is better than every other method at {found.at}: {evidence}, {level}."]
     tied = ", ".join(names.get(name, name) for name in found.tied)
-    why = f"{evidence} cannot tell them apart (level {LEVEL:.0%}, {corrected})"
+    why = f"{evidence} cannot tell them apart ({level})"
     lines = [f"Tied at {found.at}: {tied}; {why}."]
     second = next(a for a in found.against.values() if a.tied)
     rival = names.get(second.name, second.name)

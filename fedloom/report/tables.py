@@ -5,7 +5,7 @@ import dataclasses
 import io
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fedloom.evidence.budgets import amount_words, byte_words
@@ -46,6 +46,7 @@ class Column:
     head: str
     text: Callable[[Standing], str]
     value: Callable[[Standing], Any]
+    number: bool = False  # whether cells are single numbers, which are aligned at the right
 
 
 def standing_columns(study: Study, task: str) -> list[Column]:
@@ -73,12 +74,14 @@ def cost_columns(goal: Target) -> list[Column]:
     return [
         Column("method", lambda row: row.label, lambda row: row.label),
         Column("rounds", lambda row: _rounds_words(row, goal), lambda row: row.rounds),
-        Column("models", lambda row: _plain_number(row.models), lambda row: row.models),
-        Column("bytes", lambda row: "-" if row.bytes is None else byte_words(row.bytes), lambda row: row.bytes),
-        Column("gradients", lambda row: _gradient_words(row.gradients), lambda row: row.gradients),
-        Column("seconds", lambda row: "-" if row.seconds is None else f"{row.seconds:.1f}", lambda row: row.seconds),
-        Column("seeds", lambda row: str(row.seeds), lambda row: row.seeds),
-        Column("clients", lambda row: _plain_number(row.clients), lambda row: row.clients),
+        Column("models", lambda row: _plain_number(row.models), lambda row: row.models, True),
+        Column("bytes", lambda row: "-" if row.bytes is None else byte_words(row.bytes), lambda row: row.bytes, True),
+        Column("gradients", lambda row: _gradient_words(row.gradients), lambda row: row.gradients, True),
+        Column(
+            "seconds", lambda row: "-" if row.seconds is None else f"{row.seconds:.1f}", lambda row: row.seconds, True
+        ),
+        Column("seeds", lambda row: str(row.seeds), lambda row: row.seeds, True),
+        Column("clients", lambda row: _plain_number(row.clients), lambda row: row.clients, True),
     ]
 
 
@@ -198,17 +201,10 @@ def _settings(found: Sequence[Standing]) -> Iterator[str]:
 def _aligned(columns: Sequence[Column], found: Sequence[Standing]) -> Iterator[str]:
     table = [[c.head for c in columns], *([c.text(row) for c in columns] for row in found)]
     widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
-    right = [i > 0 and _is_number(line[i] for line in table[1:]) for i in range(len(columns))]
     table.insert(1, ["-" * width for width in widths])
     for line in table:
-        padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True))
+        padded = (c.rjust(w) if of.number else c.ljust(w) for c, w, of in zip(line, widths, columns, strict=True))
         yield "  ".join(padded).rstrip()
-
-
-def _is_number(cells: Iterable[str]) -> bool:
-    """Whether the cells of a column are mostly single numbers, which are aligned at the right."""
-    single = [" " not in cell or cell.endswith("B") for cell in cells]
-    return sum(single) * 2 >= len(single)
 
 
 def plain(study: Study) -> list[dict[str, Any]]:
