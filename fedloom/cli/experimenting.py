@@ -10,7 +10,7 @@ from fedloom import reproductions, sinks
 from fedloom.cli.flags import add_fields, add_terms, changes, numbers, target, terms
 from fedloom.cli.output import conclude, new_directory, outputs, progress, say_how_long
 from fedloom.experiments.changes import changed
-from fedloom.experiments.comparisons import comparison
+from fedloom.experiments.comparisons import SEEDS, comparison
 from fedloom.experiments.definition import FIELDS, Experiment, method_name
 from fedloom.experiments.finding import find_runs
 from fedloom.experiments.growth import decided, planned_looks
@@ -64,10 +64,10 @@ def add(commands: Any, complete: bool) -> None:
     c.add_argument("--algorithms", metavar="A,B,C", help="default: all that the task has settings for")
     c.add_argument(
         "--seeds",
-        default="3",
+        default=str(len(SEEDS)),
         metavar="N",
         help="how many seeds, a list separated by commas, or 3..10: from 3 to 10, until a method is separated "
-        "(default 3)",
+        f"(default {len(SEEDS)})",
     )
     c.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
     add_terms(c)
