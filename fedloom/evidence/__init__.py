@@ -17,7 +17,6 @@ from fedloom.evidence.targets import running_mean as running_mean
 from fedloom.evidence.targets import target as target
 from fedloom.evidence.verdicts import Against as Against
 from fedloom.evidence.verdicts import Verdict as Verdict
-from fedloom.evidence.verdicts import cheapest as cheapest
 from fedloom.evidence.verdicts import separated as separated
 from fedloom.evidence.verdicts import verdict as verdict
 from fedloom.evidence.verdicts import words as words

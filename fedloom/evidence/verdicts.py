@@ -20,7 +20,7 @@ from fedloom.evidence.statistics import (
     nested,
     paired,
 )
-from fedloom.evidence.targets import reached, target
+from fedloom.evidence.targets import target
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
 
@@ -136,29 +136,6 @@ def verdict(study: Study, task: str) -> Verdict:
 def separated(study: Study) -> bool:
     """Whether on every task one method is better than all others."""
     return all(verdict(study, task).separated for task in by_task(study))
-
-
-def cheapest(study: Study, task: str) -> tuple[str, ...]:
-    """The methods that reach the target with the fewest bytes, among those that reach it with every seed.
-
-    Several if they cannot be told apart: ratios of bytes are compared over seeds, all pairs, with Holm's correction.
-    """
-    goal, costs = target(study, task), {}
-    for name, seeds in by_name(by_task(study)[task]).items():
-        hits = {r.experiment.seed: row for r in seeds if (row := reached(r, goal, study.terms)) is not None}
-        if len(hits) == len(seeds):
-            costs[name] = {s: row["bytes down"] + row["bytes up"] for s, row in hits.items()}
-    shared = sorted(set.intersection(*(set(own) for own in costs.values()))) if costs else []
-    if not shared or any(not own[s] for own in costs.values() for s in shared):
-        return ()
-    logs = {name: [math.log(own[s]) for s in shared] for name, own in costs.items()}
-    order = sorted(logs, key=lambda name: sum(logs[name]))
-    if len(shared) < 2:
-        return tuple(order)
-    pairs = {(a, b): paired(logs[a], logs[b]).p for a, b in itertools.combinations(order, 2)}
-    level, _ = _level(study, len(shared))
-    tested = holm(pairs, level)
-    return (order[0], *(b for b in order[1:] if tested[order[0], b].p > level))
 
 
 def _level(study: Study, seeds: int) -> tuple[float, int]:

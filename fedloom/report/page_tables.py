@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from fedloom.evidence.budgets import byte_words
 from fedloom.evidence.targets import Target, target
-from fedloom.evidence.verdicts import cheapest, verdict, words
+from fedloom.evidence.verdicts import verdict, words
 from fedloom.experiments.study import Study
 from fedloom.report import tables
 from fedloom.report.standings import Standing, rows
@@ -38,22 +39,16 @@ def cards(study: Study, task: str, looks: Looks, noun: str) -> str:
             what = f"{'Highest' if goal.larger_is_better else 'Lowest'} mean at {judged.at}"
             made.append(_card(what, [judged.best], shown, looks, f"{level}; no verdict"))
     if not math.isnan(goal.value):
-        reached = sum(row.reached == row.seeds for row in found)
-        much = f"reached and kept with every seed by {reached} of {len(found)} {noun}s"
-        if study.terms.crossing == "first":
-            much = f"touched with every seed by {reached} of {len(found)} {noun}s"
+        sure = sorted((row for row in found if row.reached == row.seeds), key=lambda row: row.bytes or 0)
+        verb = "touched" if study.terms.crossing == "first" else "reached and kept"
+        much = f"{verb} with every seed by {len(sure)} of {len(found)} {noun}s"
         if goal.met_at_start:
             much = "met by the initial model already: it says nothing"
         made.append(_plain_card("Target", signs(str(goal)), escape(much)))
-        few = cheapest(study, task)
-        if few and not goal.met_at_start:
-            first = next(row for row in found if row.name == few[0])
-            much = tables.cost_columns(goal)[3].text(first)
-            if len(few) == 1 or first.seeds < 2:
-                note = f"{much}; of {reached} that reach it with every seed" if first.seeds > 1 else f"{much}, one seed"
-                made.append(_card("Fewest bytes to the target", few[:1], shown, looks, note))
-            else:
-                made.append(_card("Tied for the fewest bytes to the target", few, shown, looks, f"from {much}"))
+        if sure and not goal.met_at_start:
+            costs = [f"{row.label} after {byte_words(row.bytes or 0)}" for row in sure[:NAMED]]
+            what = f"{verb[0].upper() + verb[1:]} with every seed"
+            made.append(_card(what, [row.name for row in sure], shown, looks, ", ".join(costs)))
     lines = words(judged, shown)
     more = "".join(f"<p>{escape(line)}</p>" for line in lines)
     return f'<div class="cards">{"".join(made)}</div><div class="verdict">{more}</div>'
