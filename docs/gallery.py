@@ -18,7 +18,7 @@ class Exhibit(NamedTuple):
 
 EXHIBITS = (
     Exhibit(
-        "Which method reaches the target first?",
+        "How do methods learn?",
         """
 methods = ["fedavg", "fedadam", "scaffold", "feddyn"]
 study = fl.compare("digits", methods, rounds=60, seeds=[0, 1, 2])
@@ -26,10 +26,22 @@ figure = fl.report.curves(study, "test accuracy")
 """,
         "curves.png",
         "Test accuracy against rounds, with bands over three seeds",
-        "The line is the mean over three seeds, and the band reaches from the lowest to the highest.",
+        "The line is the mean over three seeds, and the band is the 95% interval of that mean.",
     ),
     Exhibit(
-        "Which sends the fewest bytes?",
+        "Which is the best, and is that more than luck?",
+        """
+from fedloom.report import forest
+
+figure = forest.forest_figure(*forest.differences(study, "digits"))
+""",
+        "forest.png",
+        "The difference of each method to the best, with intervals",
+        "At equal bytes, with paired seeds. With three seeds hardly anything can be told apart: "
+        "[What a comparison can say](evidence.md).",
+    ),
+    Exhibit(
+        "What do they cost?",
         """
 figure = fl.report.curves(study, "test accuracy", x="bytes")
 """,
@@ -64,15 +76,15 @@ figure = fl.report.curves(both, "test accuracy", x="clock")
     Exhibit(
         "Which step sizes?",
         """
-base = fl.experiment("digits", "fedadam", rounds=20)
+base = fl.experiment("digits", "fedadam", rounds=20, validation=0.2)
 over = {"solver.lr": [0.03, 0.1, 0.3, 1.0], "algorithm.lr": [0.003, 0.01, 0.03, 0.1]}
-grid = fl.sweep(base, over, select=fl.experiments.Select("test accuracy", last=5))
+grid = fl.sweep(base, over, select=fl.experiments.Select("validation accuracy", last=5))
 xs, ys, scores = fl.experiments.heat_map(grid, x="solver.lr", y="algorithm.lr")
-labels = ("client step size", "server step size", "test accuracy")
+labels = ("client step size", "server step size", "validation accuracy")
 figure = fl.report.heat_map(xs, ys, scores, *labels)
 """,
         "heat-map.png",
-        "FedAdam's test accuracy over the step sizes of clients and server",
+        "FedAdam's validation accuracy over the step sizes of clients and server",
         "All sixteen runs are one compiled program: [Sweeps](sweeps.md).",
     ),
 )
@@ -85,7 +97,7 @@ The figures on this page show real runs. They were drawn by the code beside them
 REPORT = """# A live report
 
 This is the file that `fedloom compare` writes, for four methods, three seeds and 60 rounds. Choose another metric or
-axis, click a name to hide its curve, click a column to sort the table.
+axis, smooth the curves, click a name to colour its curve, click a column to sort a table.
 
 [Open it in full](live-report/report.html){ .md-button }
 
