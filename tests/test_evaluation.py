@@ -16,6 +16,7 @@ from fedloom.experiments.study import run_alone
 from fedloom.metrics import evaluation
 from fedloom.report.extras import first_sections
 from fedloom.sinks import numbers
+from fedloom.tasks.evaluated import Evaluation, owners_of_tests
 
 # Blocks of the test set.
 
@@ -59,6 +60,32 @@ def test_the_variance_of_the_blocks_is_that_of_the_metric():
     # 200 estimates with 99 degrees of freedom each: the mean has a relative standard error of 1%.
     assert np.mean(of_accuracy) == pytest.approx(p * (1 - p) / n, rel=0.04)
     assert np.mean(of_ratio) == pytest.approx(p * (1 - p) / (n * 4.5), rel=0.04)
+
+
+def test_blocks_of_owners_know_that_their_examples_are_alike():
+    """100 writers with 20 examples each, all right or all wrong: as good as 100 examples."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(200):
+        owners = rng.permutation(np.repeat(np.arange(100), 20))
+        right = (rng.random(100) < 0.7)[owners]
+        found.append(np.var(evaluation.blocks(right, np.ones(2000), owners), ddof=1) / 100)
+        assert np.mean(evaluation.blocks(right, np.ones(2000), owners)) == pytest.approx(right.mean(), abs=1e-5)
+    assert np.mean(found) == pytest.approx(0.7 * 0.3 / 100, rel=0.05)
+
+
+def test_natural_clients_own_their_blocks_if_they_are_many():
+    n = 40 * 6
+    owner, y = np.repeat(np.arange(40), 6), np.arange(n) % 2
+    x = np.random.default_rng(0).normal(size=(n, 2))
+    many = fl.Task("many", fl.by_client(x, y, owner, test=0.5), fl.models.mlp(2, 2)).load()
+    owners = owners_of_tests(many)
+    assert len(np.unique(owners)) == 40
+    assert [len(set(owners[rows])) for rows in np.split(many.data.test_split.order, 40)] == [1] * 40
+    row = Evaluation(many).of(many.w)
+    assert len(row["test blocks"]["test accuracy"]) == 40
+    few = fl.Task("few", fl.by_client(x, y, owner % 20, test=0.5), fl.models.mlp(2, 2)).load()
+    assert owners_of_tests(few) is None
+    assert owners_of_tests(fl.load("digits")) is None
 
 
 def test_a_metric_without_a_denominator_has_no_blocks_that_mean_anything():

@@ -100,14 +100,16 @@ def _blocks_of(n: int) -> np.ndarray:
     return np.argsort(np.random.default_rng(0).permutation(n)) % min(BLOCKS, n)
 
 
-def blocks(numerators: np.ndarray, denominators: np.ndarray) -> list[float]:
+def blocks(numerators: np.ndarray, denominators: np.ndarray, owners: np.ndarray | None = None) -> list[float]:
     """A metric on each of at most BLOCKS random blocks of its examples, as pseudo-values whose mean is the metric.
+
+    Examples of one owner, owners[i], stay in one block: those of one writer are no independent sample.
 
     With R = sum(num) / sum(den) over all examples and B blocks, block b has R + B (num_b - R den_b) / sum(den). The
     variance of the blocks over B is that of R, as another sample of test examples would have it (up to terms of higher
     order). Six significant digits are kept.
     """
-    place = _blocks_of(len(numerators))
+    place = _blocks_of(len(numerators)) if owners is None else _blocks_of(int(owners.max()) + 1)[owners]
     a, b = (np.bincount(place, weights=np.asarray(x, float)) for x in (numerators, denominators))
     whole = _ratio(a.sum(), b.sum())
     values = whole + len(a) * (a - whole * b) / (b.sum() or 1.0)

@@ -23,6 +23,7 @@ PARTS = ("train", "validation", "test")
 # With more training examples in all, the training loss costs more than the rounds between two evaluations often do; it
 # is then evaluated only if it is asked for.
 FEW_EXAMPLES = 20_000
+MANY_OWNERS = 30  # of test examples: then blocks are of owners
 TEST_BLOCKS = "test blocks"  # beside the metrics of a model: `evaluation.blocks` of each of those on the test set
 
 
@@ -48,6 +49,7 @@ class Evaluation:
         self.chosen: dict[str, list[str]] = {"validation": [], "test": []}
         for entry in self.what:
             self._choose(entry)
+        self.owners = owners_of_tests(loaded)
 
     def _choose(self, entry: str) -> None:
         if sample := re.fullmatch(r"train:(\d+)( loss)?", entry):
@@ -90,7 +92,7 @@ class Evaluation:
         values |= _totals(pairs)
         if self.own is not None:
             values |= found.evaluate_own(self.own, clients or {})
-        return values | _blocks(pairs)
+        return values | _blocks(pairs, self.owners)
 
     def of_all(self, models: jax.Array) -> list[dict[str, Any]]:
         """`of` for several small models [models, d] at once; the same up to rounding."""
@@ -102,7 +104,9 @@ class Evaluation:
         values = []
         for i in range(len(models)):
             pairs = {part: of_models[i] for part, of_models in scores.items()}
-            values.append({name: float(x[i]) for name, x in columns.items()} | _totals(pairs) | _blocks(pairs))
+            values.append(
+                {name: float(x[i]) for name, x in columns.items()} | _totals(pairs) | _blocks(pairs, self.owners)
+            )
         return values
 
 
@@ -110,9 +114,23 @@ def _totals(pairs: Mapping[str, evaluation.HostPairs]) -> dict[str, Any]:
     return {f"{part} {name}": value for part, of in pairs.items() for name, value in evaluation.total(of).items()}
 
 
-def _blocks(pairs: Mapping[str, evaluation.HostPairs]) -> dict[str, Any]:
-    found = {f"test {name}": evaluation.blocks(a, b) for name, (a, b) in pairs.get("test", {}).items()}
+def _blocks(pairs: Mapping[str, evaluation.HostPairs], owners: np.ndarray | None) -> dict[str, Any]:
+    found = {f"test {name}": evaluation.blocks(a, b, owners) for name, (a, b) in pairs.get("test", {}).items()}
     return {TEST_BLOCKS: found} if found else {}
+
+
+def owners_of_tests(loaded: "Loaded") -> np.ndarray | None:
+    """Who owns each test example, as numbers from 0; those without an owner are alone.
+
+    None if the clients are not natural ones, such as writers, or too few to be a sample of their kind.
+    """
+    split = None if loaded.data is None else loaded.data.test_split
+    if loaded.data is None or split is None or split.names is None or np.sum(split.sizes > 0) < MANY_OWNERS:
+        return None
+    n = len(loaded.data.test[1])
+    found = split.clients + np.arange(n)
+    found[split.order] = split.owner()
+    return np.unique(found, return_inverse=True)[1]
 
 
 def known_metrics(loaded: "Loaded") -> dict[str, Metric]:
