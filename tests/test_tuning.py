@@ -261,6 +261,9 @@ def test_the_command(capsys, tmp_path):
     assert main(["tune", "quadratics", *arguments]) == 0
     out, err = capsys.readouterr()
     assert "feddyn: 3 of 3 points" in err
+    assert [line.split(",")[0] for line in err.splitlines() if line.startswith("[")] == [
+        "[1/1] feddyn"
+    ]  # the comparison
     assert "report: here/comparison/report.html" in out
     before = contents(tmp_path)
     assert main(["resume", "here", "--quiet"]) == 0
