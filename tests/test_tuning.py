@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import math
 
 import pytest
@@ -216,9 +217,11 @@ ARGUMENTS = {"points": 6, "seeds": 2, "rounds": 10}
 
 
 def contents(path):
-    """Every log and every decision, by place."""
-    files = [f for f in sorted(path.rglob("*")) if f.suffix in (".toml", ".jsonl") or f.name == "study.json"]
-    return {str(f.relative_to(path)): f.read_bytes() for f in files}
+    """Every setting, every log and every decision, by place."""
+    files = {str(f.relative_to(path)): f for f in sorted(path.rglob("*")) if f.is_file()}
+    found = {name: f.read_bytes() for name, f in files.items() if f.suffix in (".toml", ".jsonl")}
+    studies = {name: json.loads(f.read_bytes()) for name, f in files.items() if f.name == "study.json"}
+    return found | {name: (s["about"].get("tuning"), s["about"].get("points")) for name, s in studies.items()}
 
 
 @pytest.fixture(scope="module")
