@@ -2,16 +2,17 @@
 
 import dataclasses
 import functools
+import json
 import math
 
 import pytest
 
 import fedloom as fl
 from fedloom.cli import main
-from fedloom.experiments import experiment, from_toml, origin_of, read_study, resume_tuning, tune
+from fedloom.experiments import Result, experiment, from_toml, origin_of, read_study, resume_tuning, tune
 from fedloom.experiments.search import LOST, best_place, ends, next_places
 from fedloom.experiments.spaces import SPACES, Axis, axes_of
-from fedloom.experiments.trials import BATCH, FIRST_SEED
+from fedloom.experiments.trials import BATCH, Trials, Tuning
 from fedloom.tasks import TASKS
 
 STEP = Axis("solver.lr", start=0.03)
@@ -156,20 +157,35 @@ def test_all_methods_get_more_points_while_one_has_its_best_value_at_an_edge():
 
 def test_what_stays_at_an_edge_is_marked():
     far = dataclasses.replace(SPHERES, settings=settings(fedsgd=fl.FedSGD(1e-6)))
-    tuned = tune(far, points=4, seeds=1).about["tuning"]["fedsgd"]
-    assert tuned["points"] == 8  # twice as many, and not more
+    tuned = tune(far, points=3, seeds=1).about["tuning"]["fedsgd"]
+    assert tuned["points"] == 6  # twice as many, and not more
     assert tuned["edges"] == ("algorithm.lr",)
     assert tuned["words"].endswith("; best at the edge of the grid: algorithm.lr")
 
 
 def test_a_point_that_learned_nothing_loses():
-    """Steps twice too long end no better than they began, and the search turns to shorter ones."""
-    wild = dataclasses.replace(SPHERES, settings=settings(fedsgd=fl.FedSGD(30.0)))
-    tuned = tune(wild, points=8, seeds=1, rounds=1).about["tuning"]["fedsgd"]
-    assert tuned["values"] == {"algorithm.lr": 0.95}
-    hopeless = dataclasses.replace(SPHERES, settings=settings(fedsgd=fl.FedSGD(1e9)))
+    """Of accuracies at the level of chance the largest means nothing."""
+    trials = Trials(
+        Tuning({"fedavg": experiment("digits", rounds=5)}, 4, 1, 0.2, "validation accuracy"), "fedavg", None
+    )
+
+    def score(*accuracies):
+        rows = [{"round": i, "validation accuracy": a, "validation loss": 2.0} for i, a in enumerate(accuracies)]
+        about = {"metrics": {"validation accuracy": True, "validation loss": False}}
+        return trials._score([Result("", trials.tuning.bases["fedavg"], rows, about)])
+
+    assert score(0.12, 0.3, 0.3, 0.3, 0.3, 0.11) == LOST
+    assert score(0.12, 0.1, 0.1, 0.1, 0.1, 0.3) == (-0.3, 2.0)
+    assert score(0.12, math.nan) == LOST  # it has not reached its last round
+
+
+def test_a_method_without_a_good_point_is_left_out():
+    wild = settings(fedsgd=fl.FedSGD(1e9), feddyn=fl.FedDyn(1.0))
+    study = tune(dataclasses.replace(SPHERES, settings=wild), points=2, seeds=1)
+    assert {r.name for r in study.results} == {"feddyn"}
+    assert study.about["tuning"]["fedsgd"]["score"] is None
     with pytest.raises(ValueError, match="No point of any method is better than the initial model"):
-        tune(hopeless, points=2, seeds=1)
+        tune(dataclasses.replace(SPHERES, settings=wild), ["fedsgd"], points=2, seeds=1)
 
 
 class Killed(Exception):
@@ -201,9 +217,11 @@ ARGUMENTS = {"points": 6, "seeds": 2, "rounds": 10}
 
 
 def contents(path):
-    """Every log and every decision, by place."""
-    files = [f for f in sorted(path.rglob("*")) if f.suffix in (".toml", ".jsonl") or f.name == "study.json"]
-    return {str(f.relative_to(path)): f.read_bytes() for f in files}
+    """Every setting, every log and every decision, by place."""
+    files = {str(f.relative_to(path)): f for f in sorted(path.rglob("*")) if f.is_file()}
+    found = {name: f.read_bytes() for name, f in files.items() if f.suffix in (".toml", ".jsonl")}
+    studies = {name: json.loads(f.read_bytes()) for name, f in files.items() if f.name == "study.json"}
+    return found | {name: (s["about"].get("tuning"), s["about"].get("points")) for name, s in studies.items()}
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +255,8 @@ def test_the_directory_of_a_tuning(whole):
         )
     batches = [read_study(p) for p in sorted((whole / "tuning" / "feddyn").iterdir())]
     assert [len(b.about["points"]) for b in batches] == [4, 2, 4]  # six points, and four because of an edge
-    assert {r.experiment.seed for b in batches for r in b.results} == {FIRST_SEED, FIRST_SEED + 1}
+    assert {r.experiment.seed for b in batches for r in b.results} == {1000, 1001}
+    assert {r.experiment.seed for r in study.results} == {0, 1}
 
 
 def test_the_command(capsys, tmp_path):
@@ -245,6 +264,9 @@ def test_the_command(capsys, tmp_path):
     assert main(["tune", "quadratics", *arguments]) == 0
     out, err = capsys.readouterr()
     assert "feddyn: 3 of 3 points" in err
+    assert [line.split(",")[0] for line in err.splitlines() if line.startswith("[")] == [
+        "[1/1] feddyn"
+    ]  # the comparison
     assert "report: here/comparison/report.html" in out
     before = contents(tmp_path)
     assert main(["resume", "here", "--quiet"]) == 0
