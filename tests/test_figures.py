@@ -13,6 +13,7 @@ from fedloom import report
 from fedloom.engines.clock import Clock
 from fedloom.experiments import Study
 from fedloom.experiments.result import clock_columns
+from fedloom.experiments.terms import Terms
 from fedloom.report import clock, drawing, figures, heat_maps, page, series
 from tests.test_report import data_of, result
 
@@ -218,9 +219,12 @@ def test_the_tables_agree_on_who_reaches_the_target():
             timed("under way", [0.1, 0.1], (1, 1), 0),
         ],
         ("test accuracy", 0.5),
+        terms=Terms(crossing="first"),
     )
     seconds = {line[0]: line[1] for line in clock.clock_rows(study, "digits")}
-    rounds = {row.name: report.tables.cells(row)[1] for row in report.rows(study)}
+    rounds = {
+        row.name: report.tables.cost_columns(report.target(study, "digits"))[1].text(row) for row in report.rows(study)
+    }
     assert rounds == {"some": "1 (1 of 2)", "all": "2", "none": "not reached", "under way": "not yet"}
     assert seconds == {"some": "10.00 (1 of 2)", "all": "20.00", "none": "not reached", "under way": "not yet"}
 

@@ -55,6 +55,11 @@ def test_reaching_a_target_means_to_stay():
     steady = run("steady", [0.1, 0.2, 0.6, 0.3, 0.6, 0.6])
     assert evidence.reached(steady, goal, terms)["round"] == 5  # means 0.4, 0.45, 0.45, 0.6
     assert evidence.reached(steady, goal, Terms(window=1))["round"] == 2
+    short = run("short", [0.9, 0.3, 0.8])  # fewer evaluations than the window, and the initial model does not count
+    assert evidence.reached(short, goal, Terms(window=9))["round"] == 2
+    assert evidence.reached(run("short", [0.9, 0.3, 0.6]), goal, Terms(window=9)) is None
+    early = run("early", [0.1, 0.9, 0.2, 0.7, 0.7])
+    assert evidence.reached(early, goal, Terms(window=3))["round"] == 3  # 0.6: a first evaluation alone is no mean
     lost = run("lost", [0.1, 0.9, 0.9], diverged=3)
     assert evidence.reached(lost, goal, terms) is None
     rows = by_name(Study("", [noisy, steady, lost], ("test accuracy", 0.5), terms=terms))

@@ -20,7 +20,7 @@ import sys
 
 from fedloom.experiments import extend, resume, resume_study
 
-DIRECTORY = pathlib.Path(sys.argv[1])
+DIRECTORY = pathlib.Path((sys.argv[1:] or ["nowhere"])[0])  # it may be imported
 open_file, fsync, replace = open, os.fsync, os.replace
 last = ""  # the moment to die at
 passed: collections.Counter[str] = collections.Counter()

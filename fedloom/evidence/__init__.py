@@ -13,7 +13,7 @@ from fedloom.evidence.statistics import nested as nested
 from fedloom.evidence.statistics import paired as paired
 from fedloom.evidence.targets import Target as Target
 from fedloom.evidence.targets import reached as reached
-from fedloom.evidence.targets import running_mean as running_mean
+from fedloom.evidence.targets import running_means as running_means
 from fedloom.evidence.targets import target as target
 from fedloom.evidence.verdicts import Against as Against
 from fedloom.evidence.verdicts import Verdict as Verdict

@@ -91,9 +91,15 @@ def finals(results: Sequence[Result], metric: str) -> list[float]:
     return found
 
 
-def running_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """The mean of each value and those before it, `window` in all; of fewer at the start."""
-    return np.array([np.mean(values[max(0, i + 1 - window) : i + 1]) for i in range(len(values))])
+def running_means(result: Result, metric: str, window: int) -> list[tuple[Row, float]]:
+    """The mean of the metric over the last `window` evaluations, or over all if there are fewer, with the last row.
+
+    The initial model is not counted: it is none of the method's doing.
+    """
+    rows = [row for row in result.evaluated if row["round"] > 0]
+    width = min(window, len(rows))
+    values = np.array([row[metric] for row in rows])
+    return [(rows[i], float(np.mean(values[i + 1 - width : i + 1]))) for i in range(width - 1, len(rows)) if width]
 
 
 def reached(result: Result, goal: Target, terms: Terms) -> Row | None:
@@ -107,7 +113,7 @@ def reached(result: Result, goal: Target, terms: Terms) -> Row | None:
         return result.first_reaches(goal.metric, goal.value)
     if result.diverged is not None:
         return None
-    means = running_mean(result.column(goal.metric), terms.window)
-    if not goal.meets(means[-1]):
+    means = running_means(result, goal.metric, terms.window)
+    if not means or not goal.meets(means[-1][1]):
         return None
-    return next(row for row, mean in zip(result.evaluated, means, strict=True) if goal.meets(mean))
+    return next(row for row, mean in means if goal.meets(mean))

@@ -17,7 +17,7 @@ from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import write_whole
-from fedloom.experiments.growth import resume_study
+from fedloom.experiments.growth import looked, resume_study
 from fedloom.experiments.run_directory import new_directory, read_json
 from fedloom.experiments.settings import from_toml
 from fedloom.experiments.spaces import axes_of
@@ -158,7 +158,7 @@ def _go(
         if (path / COMPARISON / STUDY).exists():
             return resume_study(path / COMPARISON, None, progress, sinks)
     task = next(iter(best.values())).base_task()
-    return run_all(
+    study = run_all(
         [(method, changed(e, {"seed": seed})) for method, e in best.items() for seed in range(tuning.seeds)],
         None if path is None else path / COMPARISON,
         title=f"{task.name}: a comparison of tuned methods",
@@ -167,3 +167,4 @@ def _go(
         progress=progress,
         sinks=sinks,
     )
+    return looked(study)

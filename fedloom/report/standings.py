@@ -11,9 +11,10 @@ from fedloom.evidence.budgets import amount, row_at
 from fedloom.evidence.groups import by_name, by_task, has, labels
 from fedloom.evidence.targets import Target, reached, target
 from fedloom.evidence.verdicts import Verdict, verdict
+from fedloom.experiments.origins import origin_of
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
-from fedloom.experiments.terms import Budget, Terms
+from fedloom.experiments.terms import Budget
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +76,7 @@ def rows(study: Study, task: str | None = None) -> list[Standing]:
 def _of_task(study: Study, task: str) -> tuple[Standing, ...]:
     results, goal, judged = by_task(study)[task], target(study, task), verdict(study, task)
     limits, shown = columns_of_cost(study, task), labels(results)
-    made = [
-        _row(task, shown[name], seeds, goal, judged, limits, study.terms) for name, seeds in by_name(results).items()
-    ]
+    made = [_row(study, task, shown[name], seeds, goal, judged, limits) for name, seeds in by_name(results).items()]
     places = {name: i for i, name in enumerate(judged.means)}
     sign = -1 if goal.larger_is_better else 1
 
@@ -89,16 +88,16 @@ def _of_task(study: Study, task: str) -> tuple[Standing, ...]:
 
 
 def _row(
+    study: Study,
     task: str,
     label: str,
     seeds: Sequence[Result],
     goal: Target,
     judged: Verdict,
     limits: dict[str, float],
-    terms: Terms,
 ) -> Standing:
     name = seeds[0].name
-    hits = [(r, reached(r, goal, terms)) for r in seeds]
+    hits = [(r, reached(r, goal, study.terms)) for r in seeds]
     places = [(r, [row["round"] for row in r.evaluated].index(hit["round"])) for r, hit in hits if hit is not None]
     missed = [r for r, hit in hits if hit is None and has(r, goal.metric) and not math.isnan(goal.value)]
     touches = [row["round"] for r in missed if (row := r.first_reaches(goal.metric, goal.value)) is not None]
@@ -128,7 +127,7 @@ def _row(
         clients=_mean(
             [row["messages"] / 2 / row["exchanges"] for r in seeds for row in r.evaluated[-1:] if row["exchanges"]]
         ),
-        setting=next((s["words"] for r in seeds if (s := r.about.get("setting"))), ""),
+        setting=next((s["words"] for r in seeds if (s := origin_of(study, r))), ""),
     )
 
 
