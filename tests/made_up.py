@@ -40,15 +40,16 @@ def run(name, values, seed=0, *, blocks=None, bytes_each=100, gradients_each=10,
 
 
 def answers(rng, methods, seeds, skill=0.9, examples=360, better=0.0):
-    """Right or wrong [methods, seeds, examples]: examples are hard or easy for all, each run has luck of its own.
+    """Right or wrong [methods, seeds, examples]: examples are hard or easy for all, and for each method others besides.
 
-    The first method is right more often by `better`.
+    Each run has luck of its own. The first method is right more often by `better`.
     """
     easy = rng.beta(skill * 3, (1 - skill) * 3, examples)
     of_run = rng.normal(0, 0.01, (methods, seeds, 1)) + rng.normal(0, 0.01, (1, seeds, 1))
+    taste = rng.normal(0, 0.2, (methods, 1, examples))  # which more seeds do not average out
     gain = np.zeros((methods, 1, 1))
     gain[0] = better
-    return rng.random((methods, seeds, examples)) < np.clip(easy + of_run + gain, 0, 1)
+    return rng.random((methods, seeds, examples)) < np.clip(easy + taste + of_run + gain, 0, 1)
 
 
 def in_blocks(right):

@@ -187,7 +187,13 @@ def test_a_study_can_grow_again_and_again(tmp_path):
     for added in ({"rounds": 5}, {"seeds": 2}, {"rounds": 7}, {"algorithms": ["feddr"]}, {"seeds": [0, 1, 2]}):
         extend(tmp_path / "grown", **added)
     assert logs(tmp_path / "grown") == logs(tmp_path / "whole")
-    assert json.loads((tmp_path / "grown/study.json").read_text())["about"]["looks"] == [1, 2, 3]
+    assert json.loads((tmp_path / "grown/study.json").read_text())["about"]["looks"] == [
+        1,
+        1,
+        2,
+        2,
+        3,
+    ]  # more rounds are a look, too
 
 
 def test_what_cannot_be_added_is_refused_with_a_reason(tmp_path):

@@ -62,7 +62,12 @@ def test_reaching_a_target_means_to_stay():
     assert evidence.reached(early, goal, Terms(window=3))["round"] == 3  # 0.6: a first evaluation alone is no mean
     lost = run("lost", [0.1, 0.9, 0.9], diverged=3)
     assert evidence.reached(lost, goal, terms) is None
-    rows = by_name(Study("", [noisy, steady, lost], ("test accuracy", 0.5), terms=terms))
+    running = run("running", [0.1, 0.9, 0.9], rounds=9)
+    assert evidence.reached(running, goal, terms) is None
+    rising = run("rising", [0.1, 0.1, 0.1, 0.1, 0.6])
+    rows = by_name(Study("", [noisy, steady, lost, running, rising], ("test accuracy", 0.5), terms=terms))
+    assert costs(rows["running"])["rounds"] == "not yet"
+    assert costs(rows["rising"])["rounds"] == "touched at 4, not yet kept"
     assert costs(rows["noisy"])["rounds"] == "touched at 2, ended below"
     assert costs(rows["lost"])["rounds"] == "touched at 1, diverged"
     assert (costs(rows["steady"])["rounds"], rows["steady"].bytes, rows["steady"].gradients) == ("5", 500, 50)
@@ -72,6 +77,8 @@ def test_a_loss_is_reached_from_above():
     goal = evidence.Target("test loss", 0.5, False, "given")
     assert evidence.reached(run("a", [0.1, 0.6, 0.7, 0.8]), goal, Terms(window=2))["round"] == 2  # 0.9 0.65 0.35 0.25
     assert evidence.reached(run("a", [0.9, 0.6, 0.1, 0.1]), goal, Terms(window=2)) is None
+    (row,) = report.rows(Study("", [run("a", [0.1, 0.6, 0.1, 0.1])], ("test loss", 0.5), terms=Terms(window=2)))
+    assert costs(row, goal)["rounds"] == "touched at 1, ended above"
 
 
 def test_methods_are_compared_at_equal_cost():
@@ -94,6 +101,28 @@ def test_methods_are_compared_at_equal_cost():
     assert by_name(rounds)["dear"].at["rounds"].mean == 0.6
 
 
+def test_a_method_can_afford_its_own_total_with_every_seed():
+    seeds = [run("a", [0.1, 0.2, 0.3], s, gradients_each=each) for s, each in enumerate((9, 10, 11))]
+    study = Study("", seeds, ("test accuracy", 0.5))
+    assert by_name(study)["a"].at["gradients"].mean == pytest.approx(0.3)
+    assert standings.columns_of_cost(study, "digits")["gradients"] == 22
+
+
+def test_a_sweep_is_ordered_by_its_selection_and_has_no_card():
+    def point(name, accuracy, loss):
+        made = run(name, [0.1, accuracy])
+        rows = [{**row, "train loss": loss} for row in made.rows]
+        about = {**made.about, "metrics": {**made.about["metrics"], "train loss": False}}
+        return dataclasses.replace(made, rows=rows, about=about)
+
+    facts = {"kind": "sweep", "over": {"solver.lr": [1, 2]}, "random": None,
+             "points": {"one": {"solver.lr": 1}, "two": {"solver.lr": 2}},
+             "select": {"metric": "train loss", "last": 100}}  # fmt: skip
+    study = Study("", [point("one", 0.9, 2.0), point("two", 0.2, 1.0)], ("test accuracy", 0.5), facts)
+    assert [row.name for row in report.rows(study)] == ["two", "one"]
+    assert "mean test accuracy at" not in page.page(study)
+
+
 def test_a_diverged_method_does_not_set_the_budget():
     lost = run("lost", [0.1, 0.2], diverged=2)
     study = Study("", [run("a", [0.1, 0.2, 0.3]), lost], ("test accuracy", 0.5))
@@ -108,7 +137,7 @@ def test_seconds_are_simulated_seconds():
     assert budgets.row_at(timed, "seconds", 2.0)["round"] == 1
     assert budgets.amount([one], Budget("seconds", 5.0)) is None
     study = Study("", [one], ("test accuracy", 0.5), terms=Terms(Budget("seconds")))
-    assert "No verdict" in tables.text(study)
+    assert "No verdict: these runs have no simulated seconds; give clients a system" in tables.text(study)
 
 
 @pytest.mark.parametrize(
@@ -203,10 +232,12 @@ def test_a_damaged_run_has_a_row():
 def test_a_target_that_nobody_gave_lies_between_the_initial_model_and_the_best():
     study = dataclasses.replace(some(), target=None)
     goal = evidence.target(study, "digits")
-    assert (goal.metric, goal.value) == ("test accuracy", pytest.approx(0.1 + 0.9 * (0.75 - 0.1)))
+    assert (goal.metric, goal.value) == ("test accuracy", pytest.approx(0.1 + 0.9 * ((0.65 + 0.475) / 2 - 0.1)))
     assert "90% of the way" in tables.text(study)
+    study = dataclasses.replace(study, terms=FIRST)  # without running means, it is about the last evaluations
+    assert evidence.target(study, "digits").value == pytest.approx(0.1 + 0.9 * (0.75 - 0.1))
     losses = [dataclasses.replace(r, about={**r.about, "metrics": {"train loss": False}}) for r in study.results]
-    goal = evidence.target(Study("", losses), "digits")
+    goal = evidence.target(Study("", losses, terms=FIRST), "digits")
     assert (goal.metric, goal.value) == ("train loss", pytest.approx(1.9 + 0.9 * (1.25 - 1.9)))
     found = by_name(Study("", losses, terms=FIRST))["all"]
     assert (found.reached, found.rounds) == (2, 3.5)  # 1.3 in rounds 3 and 4, where the target is 1.315

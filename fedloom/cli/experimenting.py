@@ -10,7 +10,7 @@ from fedloom import reproductions, sinks
 from fedloom.cli.flags import add_fields, add_terms, changes, numbers, target, terms
 from fedloom.cli.output import conclude, new_directory, outputs, progress, say_how_long
 from fedloom.experiments.changes import changed
-from fedloom.experiments.comparisons import SEEDS, comparison
+from fedloom.experiments.comparisons import SEEDS, comparison, own_target
 from fedloom.experiments.definition import FIELDS, Experiment, method_name
 from fedloom.experiments.finding import find_runs
 from fedloom.experiments.growth import decided, planned_looks
@@ -160,7 +160,8 @@ def _compare(given: argparse.Namespace) -> int:
     else:
         names = None if given.algorithms is None else [n.strip() for n in given.algorithms.split(",") if n.strip()]
         runs = list(comparison(tasks[0], names, seeds=seeds, variant=given.variant, changes=fields))
-        title, own = f"{find_task(tasks[0]).name}: a comparison", find_task(tasks[0]).target
+        task = find_task(tasks[0])
+        title, own = f"{task.name}: a comparison", own_target(task, runs)
         made = recipe(tasks[0], given.variant, fields)
     wanted = target(given.target, own[0] if own else "test accuracy") or own
     if given.dry_run:

@@ -20,13 +20,13 @@ def spent(result: Result, cost: str) -> float | None:
 def amount(results: Sequence[Result], budget: Budget) -> float | None:
     """The amount of a budget: its own, or the smallest total among the methods that finished without diverging.
 
-    The total of a method is the mean over its seeds. None if no run has this cost.
+    The total of a method is that of its dearest seed, so that it can afford its own. None if no run has this cost.
     """
     totals = []
     for seeds in by_name(results).values():
         if all(r.finished and r.diverged is None for r in seeds):
             known = [total for r in seeds if (total := spent(r, budget.cost)) is not None]
-            totals += [float(np.mean(known))] if len(known) == len(seeds) else []
+            totals += [max(known)] if len(known) == len(seeds) else []
     if budget.amount is not None:
         if not any(spent(r, budget.cost) is not None for r in results):
             return None
@@ -58,7 +58,12 @@ def amount_words(cost: str, value: float) -> str:
     if cost == "gradients":
         power = min(int(math.log10(value)) // 3, 4) if value >= 1000 else 0
         return f"{float(f'{value / 1000**power:.3g}'):g}{('', 'k', 'M', 'G', 'T')[power]} gradients"
-    return f"{value:.4g} {'simulated seconds' if cost == 'seconds' else cost}"
+    return f"{value:.4g} {amount_name(cost)}"
+
+
+def amount_name(cost: str) -> str:
+    """What is counted."""
+    return "simulated seconds" if cost == "seconds" else cost
 
 
 def byte_words(value: float) -> str:

@@ -138,10 +138,11 @@ def crossed(a: np.ndarray, b: np.ndarray) -> Difference:
     return Difference(float(mean), seeds, spread)
 
 
-def nested(a: np.ndarray, b: np.ndarray) -> Difference:
+def nested(a: np.ndarray, b: np.ndarray, share: float = 0.0) -> Difference:
     """The difference a - b of values [seeds, blocks], where every seed has a test set of its own.
 
-    The variance between seeds then includes that of the test sets.
+    The variance between seeds then includes that of the test sets. But if these are drawn from one pool of examples, of
+    which each is a `share`, then the luck of the pool remains, however many seeds there are.
     """
     d = np.asarray(a, float) - np.asarray(b, float)
     _check(d)
@@ -149,7 +150,7 @@ def nested(a: np.ndarray, b: np.ndarray) -> Difference:
     if blocks < 2:
         return paired(*(np.asarray(x, float).mean(1) for x in (a, b)))
     within = float(np.mean(np.var(d, axis=1, ddof=1))) / blocks
-    return Difference(float(d.mean()), len(d), Spread(float(np.var(d.mean(1), ddof=1)), within, 0.0, blocks))
+    return Difference(float(d.mean()), len(d), Spread(float(np.var(d.mean(1), ddof=1)), within, share * within, blocks))
 
 
 def _check(d: np.ndarray) -> None:
@@ -203,3 +204,11 @@ def level_of_look(planned: Sequence[int], seeds: int) -> float:
     place = list(planned).index(seeds)
     before = planned[place - 1] if place else 0
     return LEVEL * ((seeds / planned[-1]) ** 3 - (before / planned[-1]) ** 3)
+
+
+def level_of_unplanned_look(look: int, after_plan: bool = False) -> float:
+    """The level of the k-th look that nobody planned: LEVEL / k^2, so that any number of them adds up to at most 5%.
+
+    After looks that were planned, which spent LEVEL in all, it is LEVEL / (k + 1)^2.
+    """
+    return LEVEL / (look + after_plan) ** 2

@@ -53,7 +53,7 @@ def target(study: Study, task: str) -> Target:
         check_target(goal[0], goal[1], next((r.about.get("bounds", {}).get(goal[0]) for r in results), None))
         rule = "the task's own" if own is not None and tuple(goal) == tuple(own) else "given"
         return Target(goal[0], goal[1], known[goal[0]], rule, _start(results, goal[0]))
-    return _between(results, _judged_by(known))
+    return _between(results, _judged_by(known), study.terms)
 
 
 def _judged_by(known: dict[str, bool]) -> str:
@@ -62,11 +62,12 @@ def _judged_by(known: dict[str, bool]) -> str:
     return next(iter([*scores, *(m for m in known if m == "train loss"), *known]), "train loss")
 
 
-def _between(results: Sequence[Result], metric: str) -> Target:
+def _between(results: Sequence[Result], metric: str, terms: Terms) -> Target:
     larger = metrics(results).get(metric, False)
-    start, ends = _start(results, metric), finals(results, metric)
+    start, ends = _start(results, metric), finals(results, metric, 1 if terms.crossing == "first" else terms.window)
     if start is None or not ends:
-        return Target(metric, math.nan, larger, "no run has finished")
+        why = "no run has finished" if start is not None else "the metric of the initial model is not known"
+        return Target(metric, math.nan, larger, why)
     best = max(ends) if larger else min(ends)
     if not (best > start if larger else best < start):
         return Target(metric, math.nan, larger, "no method improves on the initial model", start)
@@ -81,11 +82,12 @@ def _start(results: Sequence[Result], metric: str) -> float | None:
     return float(np.mean(values)) if values and np.all(np.isfinite(values)) else None
 
 
-def finals(results: Sequence[Result], metric: str) -> list[float]:
-    """The final mean of each method that has one."""
+def finals(results: Sequence[Result], metric: str, window: int) -> list[float]:
+    """The final running mean of each method that has one, mean over seeds."""
     found = []
     for seeds in by_name(results).values():
-        ends = [float(r.column(metric)[-1]) for r in seeds if r.diverged is None and has(r, metric)]
+        done = [r for r in seeds if r.finished and r.diverged is None and has(r, metric)]
+        ends = [means[-1][1] for r in done if (means := running_means(r, metric, window))]
         if ends and np.all(np.isfinite(ends)):
             found.append(float(np.mean(ends)))
     return found
@@ -111,7 +113,7 @@ def reached(result: Result, goal: Target, terms: Terms) -> Row | None:
         return None
     if terms.crossing == "first":
         return result.first_reaches(goal.metric, goal.value)
-    if result.diverged is not None:
+    if result.diverged is not None or not result.finished:
         return None
     means = running_means(result, goal.metric, terms.window)
     if not means or not goal.meets(means[-1][1]):

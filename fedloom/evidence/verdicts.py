@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedloom.evidence.budgets import amount, amount_words, place_at, spent
+from fedloom.evidence.budgets import amount, amount_name, amount_words, place_at, spent
 from fedloom.evidence.groups import by_name, by_task, has
 from fedloom.evidence.statistics import (
     LEVEL,
@@ -17,6 +17,7 @@ from fedloom.evidence.statistics import (
     crossed,
     holm,
     level_of_look,
+    level_of_unplanned_look,
     nested,
     paired,
 )
@@ -58,6 +59,7 @@ class Verdict:
     best: str | None  # the best mean; None if nothing can be compared
     against: Mapping[str, Against]  # the others
     thrifty: tuple[str, ...] = ()  # methods that never spent the whole budget
+    partial: bool = False  # whether some method has more seeds than those that all have
     why_not: str = ""  # why there are no statistics
 
     @property
@@ -109,12 +111,18 @@ def verdict(study: Study, task: str) -> Verdict:
         for name in order
         if limit and max(spent(r, budget.cost) or 0 for r, _ in values[name].values()) < 0.99 * limit
     )
+    partial = bool(shared) and any(len(places) > len(shared) for places in values.values())
     found = Verdict(
         metric, larger, budget.cost, limit, means, tuple(shared), examples if metric.startswith("test ") else None,
-        pairs, level, times, order[0] if order else None, {}, thrifty,
+        pairs, level, times, order[0] if order else None, {}, thrifty, partial,
     )  # fmt: skip
+    if limit is None and any(r.finished and r.diverged is None for r in results):
+        need = "give clients a system, such as --system.speeds 2" if budget.cost == "seconds" else "choose another"
+        return dataclasses.replace(found, why_not=f"these runs have no {amount_name(budget.cost)}; {need}")
     if len(order) < 2:
         return dataclasses.replace(found, why_not="fewer than two methods have finished without diverging")
+    if all(i == 0 for places in values.values() for _, i in places.values()):
+        return dataclasses.replace(found, why_not=f"no method can afford its first evaluation for {found.at}")
     if len(shared) < 2:
         one = all(len(places) == 1 for places in values.values())
         why = "one seed cannot tell a difference from luck; use --seeds 5" if one else "methods share too few seeds"
@@ -140,11 +148,11 @@ def separated(study: Study) -> bool:
 
 def _level(study: Study, seeds: int) -> tuple[float, int]:
     """The level of this look and the number of looks."""
-    planned, seen = study.about.get("planned", []), study.about.get("looks", [])
-    if seeds in planned:
-        return level_of_look(planned, seeds), planned.index(seeds) + 1
-    times = max(len({*seen, seeds}), 1)
-    return LEVEL / times, times
+    planned, seen = list(study.about.get("planned", [])), list(study.about.get("looks", []))
+    seen += [] if seen[-1:] == [seeds] else [seeds]
+    if seeds in planned and seen == planned[: len(seen)]:
+        return level_of_look(planned, seeds), len(seen)
+    return level_of_unplanned_look(len(seen), bool(planned)), len(seen)
 
 
 def _difference(a: Sequence[tuple[Result, int]], b: Sequence[tuple[Result, int]], metric: str) -> Difference:
@@ -152,8 +160,10 @@ def _difference(a: Sequence[tuple[Result, int]], b: Sequence[tuple[Result, int]]
     blocks = [[_blocks(r, i, metric) for r, i in method] for method in (a, b)]
     if sets[0] != sets[1] or len({len(own) for method in blocks for own in method}) > 1 or not blocks[0][0]:
         return paired(*([r.evaluated[i][metric] for r, i in method] for method in (a, b)))  # not the same examples
-    kind = crossed if len(set(sets[0])) == 1 else nested
-    return kind(*(np.array(own, float) for own in blocks))
+    first, second = (np.array(own, float) for own in blocks)
+    if len(set(sets[0])) == 1:
+        return crossed(first, second)
+    return nested(first, second, max(r.about["test"].get("share", 0.0) for r, _ in a))
 
 
 def _blocks(result: Result, place: int, metric: str) -> list[float]:
@@ -178,6 +188,12 @@ def _against(best: str, name: str, larger: bool, d: Difference, tested: Tested, 
     )  # fmt: skip
 
 
+def _rounded_up(value: float) -> float:
+    """To two digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / unit) * unit
+
+
 def words(found: Verdict, shown: Mapping[str, str] | None = None) -> list[str]:
     """The verdict in sentences; `shown` has the names of methods as they are shown."""
     names = shown or {}
@@ -185,6 +201,8 @@ def words(found: Verdict, shown: Mapping[str, str] | None = None) -> list[str]:
     if found.thrifty:
         listed = ", ".join(names.get(name, name) for name in found.thrifty)
         lines.append(f"Never spent {found.at}, and compared by what was reached with less: {listed}.")
+    if found.partial:
+        lines.append(f"Compared over the {len(found.seeds)} seeds that all methods have.")
     return [*_judgement(found, names), *lines]
 
 
@@ -211,7 +229,7 @@ def _judgement(found: Verdict, names: Mapping[str, str]) -> list[str]:
         seeds = f"{second.more_seeds:,} more seed{'s' * (second.more_seeds != 1)}"
         lines.append(f"About {seeds} would separate {best} from {rival}, if they differ as much as they now seem to.")
     elif found.examples is not None and second.more_examples is not None:
-        needed = float(f"{found.examples * second.more_examples:.1g}")
+        needed = _rounded_up(found.examples * second.more_examples)
         lines.append(
             f"No number of seeds would separate {best} from {rival} on this test set; about {needed:,.0f} test "
             "examples might, if they differ as much as they now seem to."

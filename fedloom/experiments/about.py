@@ -16,6 +16,7 @@ from fedloom.experiments.definition import Checked, Experiment
 from fedloom.experiments.origins import origin
 from fedloom.hyperparameters import brief
 from fedloom.tasks import Loaded
+from fedloom.tasks.evaluated import owners_of_tests
 from fedloom.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy")
@@ -53,7 +54,10 @@ def figures(loaded: Loaded) -> dict[str, Any]:
     if data is not None:
         facts["summary"] = str(data.describe())
         if data.test is not None:
-            facts["test"] = {"examples": len(data.test[1]), "digest": _digest(data.test)}
+            n, rest = len(data.test[1]), int(data.split.sizes.sum())
+            owners = owners_of_tests(loaded)
+            digest = _digest(data.test if owners is None else (data.test, owners))  # of what the blocks are made of
+            facts["test"] = {"examples": n, "digest": digest, "share": n / (n + rest)}
         if data.split.names is not None:
             facts["names"] = data.split.names[:DRAWN].tolist()
         facts["sizes"] = data.split.sizes[:DRAWN].tolist()

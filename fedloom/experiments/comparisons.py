@@ -49,17 +49,24 @@ def compare(
     found = task if isinstance(task, Task) else find_task(task)
     looks = {"planned": planned_looks(seeds)} if isinstance(seeds, str) else {}
     first = range(looks["planned"][0]) if isinstance(seeds, str) else seeds
+    runs = comparison(task, algorithms, seeds=first, variant=variant, changes=changes)
     study = run_all(
-        comparison(task, algorithms, seeds=first, variant=variant, changes=changes),
+        runs,
         directory,
         title=f"{found.name}: a comparison",
-        target=target or found.target,
+        target=target or own_target(found, runs),
         terms=terms,
         about={"kind": "comparison", **recipe(task, variant, changes), **looks},
         progress=progress,
         sinks=sinks,
     )
     return decided(study, progress, sinks)
+
+
+def own_target(task: Task, runs: Runs) -> tuple[str, float] | None:
+    """The task's own target, if its metric is evaluated."""
+    evaluated = runs[0][1].check().evaluation.metrics
+    return task.target if task.target is not None and task.target[0] in evaluated else None
 
 
 def comparison(

@@ -19,6 +19,7 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
         return read_study(paths[0])
     results: list[Result] = []
     targets: list[tuple[str, float] | None] = []
+    looks: list[int] = []
     for path in paths:
         if not path.is_dir():
             raise ValueError(f"There is no directory {path}.")
@@ -31,9 +32,11 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
             raise ValueError(f"There is no run in {path}: no {CONFIG} in it or below it.")
         results += [r for study in studies for r in study.results] + alone
         targets += [study.target for study in studies]
+        looks = max([looks, *(study.about.get("looks", []) for study in studies)], key=len)
         targets += [(t[0], t[1]) if (t := r.about.get("target")) else None for r in alone]
     target = targets[0] if targets and all(t == targets[0] for t in targets) else None
-    return Study(", ".join(str(p) for p in paths), _told_apart(results), target)
+    about = {"looks": looks} if looks else {}  # whoever looked at a part has looked
+    return Study(", ".join(str(p) for p in paths), _told_apart(results), target, about)
 
 
 def _read(path: pathlib.Path) -> Result:

@@ -220,14 +220,21 @@ def looked(study: Study) -> Study:
     """The study, with a note of the number of seeds at which its results are seen: statistics correct for that."""
     if _is_seen(study):
         return study
-    about = {**study.about, "looks": [*study.about.get("looks", ()), len(_seeds(study))]}
+    about = {**study.about, "looks": [*study.about.get("looks", ()), len(_seeds(study))], "looked at": _rounds(study)}
     if study.directory is not None:
         write_study_file(study.directory, {**read_study_file(study.directory), "about": about})
     return dataclasses.replace(study, about=about)
 
 
 def _is_seen(study: Study) -> bool:
-    return study.about.get("kind") != "comparison" or study.about.get("looks", ())[-1:] == [len(_seeds(study))]
+    if study.about.get("kind") != "comparison":
+        return True
+    same = study.about.get("looked at", _rounds(study)) == _rounds(study)
+    return same and study.about.get("looks", ())[-1:] == [len(_seeds(study))]
+
+
+def _rounds(study: Study) -> int:
+    return max(r.experiment.rounds for r in study.results)
 
 
 def planned_looks(text: str) -> list[int]:

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.evidence.targets import reached, target
+from fedloom.evidence.targets import Target, reached, target
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
 from fedloom.experiments.text import columns
 from fedloom.report.drawing import plotly_words
 from fedloom.report.series import BEST, COLOURS, by_name, by_task, has_clock, labels
-from fedloom.report.tables import number
+from fedloom.report.standings import Standing, rows
+from fedloom.report.tables import missed_words, number
 
 NEUTRAL = "#7A8290"  # of what belongs to no method
 HEADS = (
@@ -31,7 +32,9 @@ def clock_rows(study: Study, task: str) -> list[tuple[str, ...]]:
     """A row for each method with simulated time; means over seeds."""
     goal, shown = target(study, task), labels(study)
     lines: list[tuple[str, ...]] = []
-    for name, seeds in by_name(by_task(study)[task]).items():
+    by_method = by_name(by_task(study)[task])
+    for standing in rows(study, task):
+        name, seeds = standing.name, by_method[standing.name]
         timed = [r for r in seeds if has_clock([r]) and len(r.evaluated) > 1]
         if not timed:
             continue
@@ -43,7 +46,7 @@ def clock_rows(study: Study, task: str) -> list[tuple[str, ...]]:
         lines.append(
             (
                 shown[name],
-                _to_target([row["simulated seconds"] for row in hits], seeds),
+                _to_target([row["simulated seconds"] for row in hits], standing, goal),
                 number(_mean(ends, "simulated seconds")),
                 f"{_mean(ends, 'replies'):.0f}",
                 f"{np.mean(seats):.0%}",
@@ -57,11 +60,11 @@ def clock_rows(study: Study, task: str) -> list[tuple[str, ...]]:
     return lines
 
 
-def _to_target(times: Sequence[float], seeds: Sequence[Result]) -> str:
+def _to_target(times: Sequence[float], standing: Standing, goal: Target) -> str:
     """The mean over the seeds that reach the target, in the words of the main table."""
     if not times:
-        return "not reached" if all(r.finished for r in seeds) else "not yet"
-    some = f" ({len(times)} of {len(seeds)})" if len(times) < len(seeds) else ""
+        return missed_words(standing, goal)
+    some = f" ({len(times)} of {standing.seeds})" if len(times) < standing.seeds else ""
     return number(float(np.mean(times))) + some
 
 

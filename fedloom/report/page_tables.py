@@ -27,7 +27,7 @@ def cards(study: Study, task: str, looks: Looks, noun: str) -> str:
     goal, judged, found = target(study, task), verdict(study, task), rows(study, task)
     shown = {row.name: row.label for row in found}
     made = []
-    if judged.best is not None and judged.amount is not None:
+    if judged.best is not None and judged.amount is not None and study.about.get("kind") != "sweep":
         best = next(row for row in found if row.name == judged.best)
         level = tables.standing_columns(study, task)[1].text(best)
         if judged.separated:
@@ -36,7 +36,7 @@ def cards(study: Study, task: str, looks: Looks, noun: str) -> str:
             much = f"of {len(judged.means)} {noun}s; the best mean is {level}"
             made.append(_card(f"Tied for the best {goal.metric} at {judged.at}", judged.tied, shown, looks, much))
         else:
-            what = f"{'Highest' if goal.larger_is_better else 'Lowest'} mean at {judged.at}"
+            what = f"{'Highest' if goal.larger_is_better else 'Lowest'} mean {goal.metric} at {judged.at}"
             made.append(_card(what, [judged.best], shown, looks, f"{level}; no verdict"))
     if not math.isnan(goal.value):
         sure = sorted((row for row in found if row.reached == row.seeds), key=lambda row: row.bytes or 0)

@@ -14,6 +14,7 @@ from fedloom.evidence.verdicts import Verdict, verdict
 from fedloom.experiments.origins import origin_of
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
+from fedloom.experiments.sweeps import ranking
 from fedloom.experiments.terms import Budget
 
 
@@ -42,6 +43,7 @@ class Standing:
     more_seeds: int | None  # that would decide against the best
     reached: int  # seeds that reach the target; rounds, models, bytes and gradients are means over these
     touched: tuple[int, ...]  # the rounds in which the others first touched it
+    arrived: int  # of these, the seeds whose last evaluation is at the target, though their running mean is not
     rounds: float | None
     models: float | None
     bytes: float | None
@@ -77,7 +79,8 @@ def _of_task(study: Study, task: str) -> tuple[Standing, ...]:
     results, goal, judged = by_task(study)[task], target(study, task), verdict(study, task)
     limits, shown = columns_of_cost(study, task), labels(results)
     made = [_row(study, task, shown[name], seeds, goal, judged, limits) for name, seeds in by_name(results).items()]
-    places = {name: i for i, name in enumerate(judged.means)}
+    order = [p.name for p in ranking(study)] if study.about.get("kind") == "sweep" else judged.means
+    places = {name: i for i, name in enumerate(order)}
     sign = -1 if goal.larger_is_better else 1
 
     def rank(row: Standing) -> tuple[bool, float, float]:
@@ -101,13 +104,16 @@ def _row(
     places = [(r, [row["round"] for row in r.evaluated].index(hit["round"])) for r, hit in hits if hit is not None]
     missed = [r for r, hit in hits if hit is None and has(r, goal.metric) and not math.isnan(goal.value)]
     touches = [row["round"] for r in missed if (row := r.first_reaches(goal.metric, goal.value)) is not None]
+    arrived = [r for r in missed if goal.meets(r.evaluated[-1][goal.metric]) and r.diverged is None]
     against = judged.against.get(name)
+    shared = judged.seeds if name in judged.means else ()
+    compared = [r for r in seeds if r.experiment.seed in shared] or seeds
     return Standing(
         task,
         name,
         label,
         seeds=len(seeds),
-        at={cost: _level(_values_at(seeds, goal.metric, cost, limit)) for cost, limit in limits.items()},
+        at={cost: _level(_values_at(compared, goal.metric, cost, limit)) for cost, limit in limits.items()},
         final=_level([float(r.column(goal.metric)[-1]) for r in seeds if r.diverged is None and has(r, goal.metric)]),
         behind=None if against is None else against.behind,
         interval=None if against is None else against.interval,
@@ -116,6 +122,7 @@ def _row(
         more_seeds=against.more_seeds if against is not None and against.tied else None,
         reached=len(places),
         touched=tuple(touches),
+        arrived=len(arrived),
         rounds=_mean([r.column("round")[i] for r, i in places]),
         models=_mean([r.column("models")[i] for r, i in places]),
         bytes=_mean([r.column("bytes")[i] for r, i in places]),

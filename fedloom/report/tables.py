@@ -30,7 +30,7 @@ def cost_notes(terms: Terms) -> tuple[str, ...]:
     """What the columns of the second table mean under the study's terms."""
     reaching = "until an evaluation first reaches the target"
     if terms.crossing == "stay":
-        reaching = f"until the mean of {terms.window} evaluations crosses the target, if the run does not end below it"
+        reaching = f"until the mean of {terms.window} evaluations crosses the target, if it does not end short of it"
     return (
         f"rounds, models, bytes, gradients: {reaching};",
         "mean over the seeds that reach it.  models: sent by a client that takes part in every exchange; a control",
@@ -134,19 +134,33 @@ def _behind_words(row: Standing) -> str:
 def _verdict_words(row: Standing) -> str:
     if row.p is None:
         return row.verdict
-    return f"{row.verdict}, p {'< 0.001' if row.p < 0.001 else f'= {row.p:.2g}'}"
+    if row.p < 0.001:
+        return f"{row.verdict}, p < 0.001"
+    two = f"{row.p:.2g}"
+    return f"{row.verdict}, p = {two if (float(two) <= LEVEL) == (row.p <= LEVEL) else f'{row.p:.4g}'}"
 
 
 def _rounds_words(row: Standing, goal: Target) -> str:
-    touched = f"touched at {_plain_number(sum(row.touched) / len(row.touched))}" if row.touched else ""
     if row.rounds is None:
-        if row.unfinished:
-            return "not yet"
-        if touched:
-            return f"{touched}, {'diverged' if row.diverged else 'ended below'}"
-        return "no target" if math.isnan(goal.value) else "not reached"
+        return missed_words(row, goal)
     some = f" ({row.reached} of {row.seeds})" if row.reached < row.seeds else ""
     return _plain_number(row.rounds) + some
+
+
+def missed_words(row: Standing, goal: Target) -> str:
+    """Why a method has no cost to the target: no seed reaches it."""
+    if math.isnan(goal.value):
+        return "no target"
+    if row.unfinished:
+        return "not yet"
+    if not row.touched:
+        return "not reached"
+    touched = f"touched at {_plain_number(sum(row.touched) / len(row.touched))}"
+    if row.diverged:
+        return f"{touched}, diverged"
+    if row.arrived == len(row.touched):
+        return f"{touched}, not yet kept"
+    return f"{touched}, ended {'below' if goal.larger_is_better else 'above'}"
 
 
 def notes(row: Standing) -> str:
