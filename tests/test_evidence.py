@@ -119,13 +119,14 @@ def test_of_equal_methods_the_page_names_a_winner_in_at_most_one_of_twenty(metho
 def test_a_better_method_is_found_with_the_power_that_the_statistics_promise(better, seeds):
     rng = np.random.default_rng(seeds)
     # The truth, from many seeds and examples.
-    right = made_up.answers(rng, 2, 60, examples=6000, better=better)
+    n = 100_000
+    right = made_up.answers(rng, 2, 20, examples=n, better=better)
     many = evidence.crossed(*(made_up.in_blocks(x) for x in right))
-    per_example = many.spread._replace(test_set=many.spread.test_set * 6000 / 360, rest=many.spread.rest * 6000 / 360)
+    per_example = many.spread._replace(test_set=many.spread.test_set * n / 360, rest=many.spread.rest * n / 360)
     luck = max(many.spread.seed - many.spread.rest, 0)
     promised = Difference(many.mean, seeds, per_example._replace(seed=luck + per_example.rest)).power(seeds, LEVEL)
     found = sum(winner(made_up.study(made_up.answers(rng, 2, seeds, better=better))) == "method-0" for _ in range(200))
-    assert abs(found / 200 - promised) < 0.12
+    assert -0.1 < found / 200 - promised < 0.2  # with three seeds, the promise is too modest
     assert promised > 0.3
 
 

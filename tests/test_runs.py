@@ -72,7 +72,7 @@ def test_seeds_change_everything_and_algorithms_nothing_else():
     for x, y in zip(first, start(experiment("digits", "fedavg", seed=2)), strict=True):
         assert not np.array_equal(x, y)
     # FedProx with mu = 0 is FedAvg: equal logs, so cohorts and minibatches are equal too; another seed differs.
-    zero = fl.FedProx(0.0)
+    zero = fl.FedProx(0.0, lr=experiment("digits", "fedavg").algorithm.lr)
     rows = [run(experiment("digits", a, rounds=2, seed=s)).rows for a, s in (("fedavg", 1), (zero, 1), ("fedavg", 2))]
     assert [r["test loss"] for r in rows[0]] == pytest.approx([r["test loss"] for r in rows[1]], rel=1e-12)
     assert rows[0][0]["test loss"] != rows[2][0]["test loss"]

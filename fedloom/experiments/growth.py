@@ -18,7 +18,17 @@ from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import Damaged, only_one
 from fedloom.experiments.recipe import from_recipe
 from fedloom.experiments.result import Result
-from fedloom.experiments.run_directory import ABOUT, CONFIG, is_over, lengthen, read_config, read_json
+from fedloom.experiments.run_directory import (
+    ABOUT,
+    CONFIG,
+    LOG,
+    is_over,
+    lengthen,
+    read_config,
+    read_json,
+    read_rows,
+)
+from fedloom.experiments.runs import check_start
 from fedloom.experiments.study import OpenSink, Progress, Study, read_study, resume_alone, resume_runs, run_all
 from fedloom.experiments.study_file import (
     STUDY,
@@ -96,6 +106,9 @@ def resume_study(
 
 def _extend_run(path: pathlib.Path, rounds: int, progress: Progress | None, sinks: Sequence[OpenSink]) -> Study:
     old = read_config(path)
+    study = path.resolve().parent.parent
+    if (study / STUDY).exists() and path.resolve() in [study / run["run"] for run in read_study_file(study)["runs"]]:
+        raise ValueError(f"{path} is a run of the study {study}; extend the study, so that all its runs stay alike.")
     _check_rounds(str(path), old, rounds)
     if rounds > old.rounds:
         longer = dataclasses.replace(old, rounds=rounds)
@@ -159,6 +172,7 @@ def _grow(
     if not changed:
         return False
     _check_versions([path / run["run"] for run in plain["runs"]])
+    _check_data([path / run["run"] for run in plain["runs"]], list(old.values()))
     for e in changed:
         e.check()
     if "looks" not in about and about.get("kind") == "comparison" and all(r.finished for r in read_study(path).results):
@@ -213,6 +227,14 @@ def _check_versions(runs: Sequence[pathlib.Path]) -> None:
             )
 
 
+def _check_data(runs: Sequence[pathlib.Path], experiments: Sequence[Experiment]) -> None:
+    """What is added must have the data of what is there; one run that has begun stands for the others."""
+    for path, experiment in zip(runs, experiments, strict=True):
+        if (path / LOG).exists() and (rows := read_rows(path)):
+            check_start(path, rows[0], experiment.check())
+            return
+
+
 # How often results were seen, and growth until they decide.
 
 
@@ -220,10 +242,12 @@ def looked(study: Study) -> Study:
     """The study, with a note of the number of seeds at which its results are seen: statistics correct for that."""
     if _is_seen(study):
         return study
-    about = {**study.about, "looks": [*study.about.get("looks", ()), len(_seeds(study))], "looked at": _rounds(study)}
+    seen = {"looks": [*study.about.get("looks", ()), len(_seeds(study))], "looked at": _rounds(study)}
     if study.directory is not None:
-        write_study_file(study.directory, {**read_study_file(study.directory), "about": about})
-    return dataclasses.replace(study, about=about)
+        with only_one(study.directory):  # and nothing else is changed: the study may have grown meanwhile
+            plain = read_study_file(study.directory)
+            write_study_file(study.directory, {**plain, "about": {**plain["about"], **seen}})
+    return dataclasses.replace(study, about={**study.about, **seen})
 
 
 def _is_seen(study: Study) -> bool:

@@ -138,6 +138,8 @@ class Lines:
         if result.damaged is not None:
             self._say(f"[{self.ended}/{self.runs}] {damage(result)}")
             return
+        if (result.name, result.experiment.seed) not in self.pace.first:
+            return  # it had ended before
         row = result.rows[-1]
         self._say(
             f"[{self.ended}/{self.runs}] {result.name}, seed {result.experiment.seed}: {row['round']} rounds, "

@@ -106,6 +106,16 @@ def finish(
         return Running(experiment, checked, path, name, tuple(watch), checkpoint_seconds).go()
 
 
+def check_start(directory: pathlib.Path, first: Row, checked: Checked) -> None:
+    """Raise a ValueError if the first row of a run's log is not that of the task's initial model any more."""
+    values = checked.evaluation.of(checked.loaded.w)
+    if json.dumps(values) != json.dumps({name: first.get(name) for name in values}):
+        raise ValueError(
+            f"{directory}: the metrics of the initial model differ from those in the log, so the task or its data have "
+            "changed since the run began. Run the experiment again in another directory."
+        )
+
+
 class Running:
     """A run in progress: its log and its checkpoints. `go` does it all; callers with their own records use the rest."""
 
@@ -161,12 +171,7 @@ class Running:
         self.spent = read_seconds(directory)
         check_log(directory, length)
         if record is not None:
-            first, values = read_rows(directory)[0], self.evaluation.of(self.loaded.w)
-            if json.dumps(values) != json.dumps({name: first.get(name) for name in values}):
-                raise ValueError(
-                    f"{directory}: the metrics of the initial model differ from those in the log, so the task or its "
-                    "data have changed since the run began. Run the experiment again in another directory."
-                )
+            check_start(directory, read_rows(directory)[0], Checked(self.loaded, self.run, self.evaluation))
         if (directory / ABOUT).exists() and (plan := read_json(directory / ABOUT).get("plan")):
             self.plan = Plan(**plan)  # rounding depends on it
         self._write_about()

@@ -1,5 +1,6 @@
 """A study: several experiments, each with several seeds, in one directory. It can be stopped and resumed."""
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -90,7 +91,8 @@ def run_all(
     _check(runs, target)
     path = None if directory is None else pathlib.Path(directory)
     placed = create_study(runs, path, title=title, target=target, terms=terms, about=about or {})
-    return Study(title, _run_each(placed, progress, sinks), target, about or {}, path, terms)
+    with contextlib.nullcontext() if path is None else only_one(path):
+        return Study(title, _run_each(placed, progress, sinks), target, about or {}, path, terms)
 
 
 def _check(runs: Runs, target: tuple[str, float] | None) -> None:
@@ -193,7 +195,8 @@ def resume_runs(
     plain = read_study_file(path)
     given = experiments or {}
     runs = [(r["name"], given.get(r["run"]) or listed_experiment(path, r), path / r["run"]) for r in plain["runs"]]
-    return _study(path, plain, _run_each([place_run(*run) for run in runs], progress, sinks))
+    with only_one(path):
+        return _study(path, plain, _run_each([place_run(*run) for run in runs], progress, sinks))
 
 
 def begin_again(directory: str | os.PathLike[str], run: str) -> None:

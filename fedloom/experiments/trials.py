@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pathlib
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from fedloom.experiments.changes import changed
 from fedloom.experiments.definition import Experiment
+from fedloom.experiments.files import Damaged
 from fedloom.experiments.points import short
 from fedloom.experiments.result import Result
 from fedloom.experiments.search import LOST, Place, Score, best_place, ends, next_places
@@ -87,6 +89,9 @@ class Trials:
             if [*study.about["points"]] != [*names.values()]:
                 raise ValueError(f"{path} has other points than this version of FedLoom would try; tune again.")
             results = study.results
+            if bad := [r for r in results if r.damaged is not None]:
+                again = f"fedloom resume {shlex.quote(str(path))} --again RUN"
+                raise Damaged(f"{bad[0].name} cannot be judged: {bad[0].damaged} Begin it again with `{again}`.")
         else:
             results = run_side_by_side(self._place(names, path), progress)
         for place, name in names.items():

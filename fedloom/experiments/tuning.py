@@ -163,7 +163,11 @@ def _go(
         None if path is None else path / COMPARISON,
         title=f"{task.name}: a comparison of tuned methods",
         target=task.target,
-        about={"kind": "comparison", "tuning": {search.method: search.to_plain() for search in searches}},
+        about={
+            "kind": "comparison",
+            "no recipe": "it compares tuned methods",
+            "tuning": {search.method: search.to_plain() for search in searches},
+        },
         progress=progress,
         sinks=sinks,
     )
