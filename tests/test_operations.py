@@ -288,6 +288,22 @@ def test_an_estimate_counts_rounds_seeds_and_evaluations(monkeypatch):
     assert estimate.seconds_of([("a", e), ("a", fl.experiments.changed(e, {"seed": 1}))]) == pytest.approx(3 + 2 * one)
 
 
+def test_a_long_first_run_is_not_waited_for(monkeypatch):
+    from fedloom.experiments import progress
+
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    e = experiment("quadratics", "feddyn", rounds=100)
+    pace = progress.Pace([("a", e), ("b", e)])
+    said = []
+    for round in range(30):
+        pace.row("a", e, {"round": round})
+        said.append(pace.soon("a", e))
+        now += 2.0
+    assert [words for words in said if words] == ["2 runs, about 6:40"]
+    assert said[10] == "2 runs, about 6:40"  # 20 s for 10 of 200 rounds
+
+
 def test_the_length_of_a_study_is_said_after_its_first_run(monkeypatch):
     now = 100.0
     monkeypatch.setattr("fedloom.experiments.progress.time.monotonic", lambda: now)

@@ -14,6 +14,7 @@ from fedloom.experiments.definition import Experiment
 from fedloom.experiments.result import NOT_METRICS, Result, Row
 from fedloom.tasks.evaluated import TEST_BLOCKS
 
+SOON = 20.0  # seconds of the first run after which the length of the study is said, even if that run goes on
 EVERY = 10.0  # seconds between the plain lines of one run
 EARLY = 0.05  # the share of all rounds before which the time left is not estimated
 
@@ -36,6 +37,15 @@ class Pace:
 
     def end(self, result: Result) -> None:
         self.done[result.name, result.experiment.seed] = result.experiment.rounds  # even if it diverged earlier
+
+    def soon(self, name: str, experiment: Experiment) -> str:
+        """The same as `whole`, if the first run takes so long that it is not waited for."""
+        (first, since), done = self.first[name, experiment.seed], self.done[name, experiment.seed]
+        spent = time.monotonic() - since
+        if self.told or self.runs < 2 or spent < SOON or done <= first:
+            return ""
+        self.told = True
+        return how_long(self.runs, spent * self.total / (done - first))
 
     def whole(self, result: Result) -> str:
         """How many runs there are and about how long they take, once the first that this process ran has ended."""
@@ -124,6 +134,8 @@ class Lines:
     def row(self, name: str, experiment: Experiment, row: Row) -> None:
         """A run has a new row in its log."""
         self.pace.row(name, experiment, row)
+        if words := self.pace.soon(name, experiment):
+            self._say(words)
         if "diverged" not in row and time.monotonic() - self.said >= EVERY:
             speed = self.pace.speed(name, experiment)
             self._say(
@@ -189,6 +201,8 @@ class Live:
     def row(self, name: str, experiment: Experiment, row: Row) -> None:
         """A run has a new row in its log."""
         self.pace.row(name, experiment, row)
+        if said := self.pace.soon(name, experiment):
+            self.say(said)
         speed = self.pace.speed(name, experiment)
         words = values(row)
         if "diverged" not in row:
