@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import fedloom as fl
-from fedloom.experiments import compare, experiment, extend, growth, read, read_study, resume_study, run, sweep
+from fedloom.experiments import compare, experiment, extend, looking, read, read_study, resume_study, run, sweep
 
 
 def logs(directory):
@@ -335,7 +335,7 @@ def test_a_sequence_that_was_stopped_decides_the_same(tmp_path, evidence, stop_a
 @pytest.mark.parametrize("seeds", ["3..", "..3", "5..3", "3..3", "1..4", "a..b", "three", ""])
 def test_ranges_of_seeds_that_are_none(seeds):
     with pytest.raises(ValueError, match=r"seeds must go from at least 2 to a larger number, such as 3..10"):
-        growth.planned_looks(seeds)
+        looking.planned_looks(seeds)
 
 
 def test_a_study_with_a_plan_can_be_copied_and_resumed_elsewhere(tmp_path, evidence):

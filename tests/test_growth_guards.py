@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedloom.experiments import compare, extend, growth, read_study, resume_tuning, tune
+from fedloom.experiments import compare, extend, looking, read_study, resume_tuning, tune
 from fedloom.experiments.files import Damaged, only_one
 from fedloom.experiments.progress import Lines
 
@@ -45,13 +45,13 @@ def test_a_look_changes_nothing_else(tmp_path):
     study(tmp_path / "a")
     old = read_study(tmp_path / "a")
     extend(tmp_path / "a", rounds=4)
-    growth.looked(old)
+    looking.looked(old)
     assert json.loads((tmp_path / "a/study.json").read_text())["about"]["recipe"]["rounds"] == 4
 
 
 def test_a_run_of_a_study_does_not_grow_alone(tmp_path):
     study(tmp_path / "a")
-    with pytest.raises(ValueError, match="is a run of the study .*; extend the study"):
+    with pytest.raises(ValueError, match=r"is a run of the study .*; extend the study"):
         extend(tmp_path / "a/feddyn/seed-0", rounds=4)
     assert not read_study(tmp_path / "a").results[0].damaged
 

@@ -13,8 +13,9 @@ from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import SEEDS, comparison, own_target
 from fedloom.experiments.definition import FIELDS, Experiment, method_name
 from fedloom.experiments.finding import find_runs
-from fedloom.experiments.growth import decided, planned_looks
+from fedloom.experiments.growth import decided
 from fedloom.experiments.loading import find_task
+from fedloom.experiments.looking import planned_looks
 from fedloom.experiments.points import over
 from fedloom.experiments.presets import PRESETS
 from fedloom.experiments.recipe import recipe

@@ -6,8 +6,9 @@ from typing import Any
 
 from fedloom.algorithm import Algorithm
 from fedloom.experiments.definition import Experiment
-from fedloom.experiments.growth import decided, planned_looks
+from fedloom.experiments.growth import decided
 from fedloom.experiments.loading import find_task
+from fedloom.experiments.looking import planned_looks
 from fedloom.experiments.recipe import recipe
 from fedloom.experiments.settings import experiment, methods
 from fedloom.experiments.study import TERMS, OpenSink, Progress, Runs, Study, run_all

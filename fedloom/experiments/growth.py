@@ -8,7 +8,6 @@ import dataclasses
 import importlib
 import os
 import pathlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from fedloom.algorithm import Algorithm
 from fedloom.experiments.about import versions
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import Damaged, only_one
+from fedloom.experiments.looking import is_seen, looked, seeds_of
 from fedloom.experiments.recipe import from_recipe
 from fedloom.experiments.result import Result
 from fedloom.experiments.run_directory import (
@@ -184,7 +184,7 @@ def _grow(
 def _is_complete(study: Study) -> bool:
     """Has nothing been left by a kill? A damaged run stays as it is."""
     over = [r.damaged or (r.finished and r.directory and is_over(r.directory, r.experiment)) for r in study.results]
-    return all(over) and _is_seen(study)
+    return all(over) and is_seen(study)
 
 
 def _check_rounds(whose: str, experiment: Experiment, rounds: int) -> None:
@@ -238,38 +238,6 @@ def _check_data(runs: Sequence[pathlib.Path], experiments: Sequence[Experiment])
 # How often results were seen, and growth until they decide.
 
 
-def looked(study: Study) -> Study:
-    """The study, with a note of the number of seeds at which its results are seen: statistics correct for that."""
-    if _is_seen(study):
-        return study
-    seen = {"looks": [*study.about.get("looks", ()), len(_seeds(study))], "looked at": _rounds(study)}
-    if study.directory is not None:
-        with only_one(study.directory):  # and nothing else is changed: the study may have grown meanwhile
-            plain = read_study_file(study.directory)
-            write_study_file(study.directory, {**plain, "about": {**plain["about"], **seen}})
-    return dataclasses.replace(study, about={**study.about, **seen})
-
-
-def _is_seen(study: Study) -> bool:
-    if study.about.get("kind") != "comparison":
-        return True
-    same = study.about.get("looked at", _rounds(study)) == _rounds(study)
-    return same and study.about.get("looks", ())[-1:] == [len(_seeds(study))]
-
-
-def _rounds(study: Study) -> int:
-    return max(r.experiment.rounds for r in study.results)
-
-
-def planned_looks(text: str) -> list[int]:
-    """The numbers of seeds at which "3..10" looks at the results."""
-    found = re.fullmatch(r"\s*(\d+)\s*\.\.\s*(\d+)\s*", text)
-    if found is None or not 2 <= int(found[1]) < int(found[2]):
-        raise ValueError(f"seeds must go from at least 2 to a larger number, such as 3..10; got {text!r}.")
-    looks: list[int] = importlib.import_module("fedloom.evidence").looks(int(found[1]), int(found[2]))
-    return looks
-
-
 def decided(study: Study, progress: Progress | None = None, sinks: Sequence[OpenSink] = ()) -> Study:
     """Look at the results; if looks were planned, add seeds until one method is separated or the limit is reached."""
     study = looked(study)
@@ -278,7 +246,7 @@ def decided(study: Study, progress: Progress | None = None, sinks: Sequence[Open
     say: Callable[[str], None] = (lambda words: None) if progress is None else progress.say
     evidence = importlib.import_module("fedloom.evidence")
     while True:
-        seeds = _seeds(study)
+        seeds = seeds_of(study)
         later = [n for n in study.about["planned"] if n > len(seeds)]
         if evidence.separated(study):
             say(f"{len(seeds)} seeds: one method is separated from all others.")
@@ -297,10 +265,6 @@ def _tied(evidence: Any, study: Study) -> str:
     verdicts = [evidence.verdict(study, task) for task in evidence.groups.by_task(study)]
     names = list(dict.fromkeys(name for found in verdicts if not found.separated for name in found.tied))
     return f"{', '.join(names)} are" if len(names) > 1 else "the methods are"
-
-
-def _seeds(study: Study) -> list[int]:
-    return list(dict.fromkeys(r.experiment.seed for r in study.results))
 
 
 def _with_seeds(study: Study, seeds: Sequence[int], progress: Progress | None, sinks: Sequence[OpenSink]) -> Study:

@@ -17,7 +17,8 @@ from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import write_whole
-from fedloom.experiments.growth import looked, resume_study
+from fedloom.experiments.growth import resume_study
+from fedloom.experiments.looking import looked
 from fedloom.experiments.run_directory import new_directory, read_json
 from fedloom.experiments.settings import from_toml
 from fedloom.experiments.spaces import axes_of
