@@ -7,6 +7,7 @@ digits is run, which needs no download: 1,400 or fewer examples, 10 to 14 for ea
 import itertools
 import math
 
+from fedloom.algorithms import FedAvg
 from fedloom.cohorts import CohortRule, everyone, uniform
 from fedloom.experiments import Experiment, experiment
 from fedloom.reproductions.published import from_task, name_of, variants
@@ -30,7 +31,7 @@ def _experiment(p: int, n: int, epochs: int) -> Experiment:
     cohort: CohortRule = everyone() if n == WORKERS else uniform(n)
     return experiment(
         "digits",
-        "fedavg",
+        FedAvg(),
         split={"name": "digits_p", "p": p, "clients": WORKERS},
         weights="uniform",
         solver=SGD(0.1, batch_size=10, epochs=epochs, clip=60.0),
