@@ -103,9 +103,12 @@ def conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | 
             print(words)
         print(f"\nreport: {path}")
     damaged = [r for r in study.results if r.damaged is not None]
-    for r in damaged:
-        print(f"fedloom: {_again(study, r)}", file=sys.stderr)
-    if damaged:
+    lost = [_again(study, r) for r in damaged] + [
+        f"{words} It is left out." for words in study.about.get("skipped", ())
+    ]
+    for words in lost:
+        print(f"fedloom: {words}", file=sys.stderr)
+    if lost:
         return 2
     return 3 if all(r.diverged for r in study.results) else 0
 

@@ -16,7 +16,7 @@ from typing import Any
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.definition import Experiment
-from fedloom.experiments.files import write_whole
+from fedloom.experiments.files import Damaged, write_whole
 from fedloom.experiments.growth import looked, resume_study
 from fedloom.experiments.run_directory import new_directory, read_json
 from fedloom.experiments.settings import from_toml
@@ -101,9 +101,13 @@ def resume_tuning(
 ) -> Study:
     """Go on with a tuning: what was run is read, and the search takes the same way as if it had never stopped."""
     path = pathlib.Path(directory)
-    plain = read_json(path / TUNING)
-    bases = {name: from_toml(text, str(path / TUNING)) for name, text in plain["bases"].items()}
-    return _go(Tuning(**{**plain, "bases": bases}), path, progress, say, sinks)
+    kinds = {"bases": dict, "points": int, "seeds": int, "validation": int | float, "metric": str}
+    plain = read_json(path / TUNING, *kinds)
+    for key, kind in kinds.items():
+        if not isinstance(plain[key], kind):
+            raise Damaged(f"{path / TUNING} is damaged: {key} cannot be {plain[key]!r:.100}.")
+    bases = {name: from_toml(str(text), str(path / TUNING)) for name, text in plain["bases"].items()}
+    return _go(Tuning(**{key: plain[key] for key in kinds} | {"bases": bases}), path, progress, say, sinks)
 
 
 def _metric(experiment: Experiment) -> str:
