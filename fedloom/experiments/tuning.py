@@ -10,6 +10,7 @@ The directory has
 import json
 import os
 import pathlib
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,13 +79,14 @@ def tune(
         raise ValueError(f"algorithms must be names, such as 'fedavg'; got {others[0]!r}.")
     bases = dict(comparison(task, algorithms, seeds=[0], variant=variant, changes=changes))
     first = next(iter(bases.values()))
-    tuning = Tuning(bases, points, seeds, validation, select or _metric(first))
+    tuning = Tuning(bases, points, seeds, validation, _metric(first) if select is None else select)
     _check(tuning)
     path = None if directory is None else pathlib.Path(directory)
     if path is not None:
         if (path / TUNING).exists():
             raise ValueError(
-                f"{path} already has a tuning; run `fedloom resume {path}` to continue, or choose another directory."
+                f"{path} already has a tuning; run `fedloom resume {shlex.quote(str(path))}` to continue, or choose "
+                "another directory."
             )
         plain = tuning.to_plain()
         new_directory(path)
@@ -129,9 +131,11 @@ def _check(tuning: Tuning) -> None:
     for method, base in tuning.bases.items():
         axes_of(method, base)
         base.check()
-        known = known_metrics(changed(base, tuning.held_out).load())
-        if tuning.metric not in known:
-            raise ValueError(f"select: there is no metric {tuning.metric!r}.{nearest(tuning.metric, known)}")
+        loaded = changed(base, tuning.held_out).load()
+        if tuning.metric not in known_metrics(loaded):
+            names = () if loaded.data is None else loaded.metrics
+            allowed = ["train loss", *(f"validation {name}" for name in names)]
+            raise ValueError(f"select: there is no metric {tuning.metric!r}.{nearest(tuning.metric, allowed)}")
         tuning.experiment(method, {}, FIRST_SEED).check()
 
 
