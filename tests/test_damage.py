@@ -2,12 +2,15 @@
 
 import io
 import json
+import re
+import shlex
 
 import numpy as np
 import pytest
 
 from fedloom import cli
 from fedloom.experiments import compare, experiment, find_runs, read_study, run
+from fedloom.experiments.growth import _seeds_words
 
 
 def main(capsys, *arguments):
@@ -176,3 +179,15 @@ def test_a_tuning_file_of_a_wrong_form(capsys, tmp_path, content):
     code, out, err = main(capsys, "resume", "t")
     assert (code, out) == (2, "")
     assert err.startswith("fedloom: t/tuning.json is damaged: ")
+
+
+def test_the_hint_about_a_tuning_can_be_pasted_into_a_shell(capsys, tmp_path):
+    (tmp_path / "it's").mkdir()
+    (tmp_path / "it's/tuning.json").write_text("{}")
+    code, _, err = main(capsys, "tune", "quadratics", "--algorithms", "feddyn", "--out", "it's")
+    assert code == 2
+    assert shlex.split(re.search("`(.*)`", err)[1]) == ["fedloom", "resume", "it's"]
+
+
+def test_one_seed_is_not_seeds():
+    assert [_seeds_words(n) for n in (1, 2)] == ["1 seed", "2 seeds"]
