@@ -201,7 +201,7 @@ def test_what_cannot_be_added_is_refused_with_a_reason(tmp_path):
     before = (tmp_path / "a/study.json").read_bytes()
     for added, sentence in (
         ({}, "There is nothing to add: give seeds, algorithms or rounds"),
-        ({"seeds": 1}, "already has 2 seeds, among them 1, and none is removed"),
+        ({"seeds": 1}, "already has 2 seeds, among them 1; seeds cannot be removed"),
         ({"seeds": [1, 2]}, "already has 2 seeds, among them 0"),
         ({"seeds": [0, 1, 1]}, "seeds lists 1 twice"),
         ({"seeds": 0}, "seeds must be a number of seeds or a list"),

@@ -1,5 +1,6 @@
 """What a command does when something goes wrong around it: damaged files, signals, full disks, users' own errors."""
 
+import argparse
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import pytest
 
 import fedloom as fl
 from fedloom import cli
+from fedloom.cli.output import new_directory
 from fedloom.experiments import compare, experiment, extend, find_runs, read_study, run, sweep
 from fedloom.experiments.progress import Pace, how_long, pace_words
 
@@ -40,11 +42,11 @@ DAMAGES = [
     ("log.jsonl", b'{"round": 0, "train lo\n{}\n'),
     ("log.jsonl", b"3\n"),
     ("log.jsonl", b""),
+    ("log.jsonl", None),
     ("about.json", b""),
     ("about.json", b"[]"),
     ("about.json", None),
     ("checkpoint.npz", b"PK"),
-    ("seconds.json", b"{}"),
 ]
 
 
@@ -59,12 +61,11 @@ def test_a_damaged_run_does_not_block_the_others(capsys, tmp_path, file, content
         (place / file).write_bytes(content)
     for other in (tmp_path / "a b/feddr/seed-0").iterdir():  # another one is left to be run
         other.unlink()
-    if (file, content) != ("log.jsonl", b""):  # which looks like a run that has not begun
-        assert main(capsys, "report", "a b")[0] == 2
-        damaged = {(r.name, r.experiment.seed): r.damaged for r in find_runs(["a b"]).results if r.damaged}
-        assert list(damaged) == [("feddyn", 1)]
-        assert str(place / file) in damaged["feddyn", 1].replace("a b", str(tmp_path / "a b"), 1)
-        assert all(not r.rows for r in find_runs(["a b"]).results if r.damaged)
+    assert main(capsys, "report", "a b")[0] == 2
+    damaged = {(r.name, r.experiment.seed): r.damaged for r in find_runs(["a b"]).results if r.damaged}
+    assert list(damaged) == [("feddyn", 1)]
+    assert str(place / file) in damaged["feddyn", 1].replace("a b", str(tmp_path / "a b"), 1)
+    assert all(not r.rows for r in find_runs(["a b"]).results if r.damaged)
     code, out, err = main(capsys, "resume", "a b")
     assert code == 2
     assert "report: " in out
@@ -224,6 +225,18 @@ def test_a_reader_that_stops_early_is_no_error():
     assert process.returncode == 0
 
 
+def test_a_reader_that_stops_early_leaves_a_study_to_resume():
+    arguments = ["compare", "quadratics", "--algorithms", "feddyn,feddr", "--rounds", "9", "--json", "--out", "it's"]
+    command = [sys.executable, "-m", "fedloom.cli", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode == 1
+    assert err.startswith("fedloom: stopped, because nobody reads the output. Run `fedloom resume ")
+    assert shlex.split(re.search("`(.*)`", err)[1]) == ["fedloom", "resume", "it's"]
+
+
 OWN = """
 import numpy as np, fedloom as fl
 def data(seed):
@@ -246,6 +259,26 @@ def test_an_error_in_a_users_file_is_shown_with_its_line(capsys, tmp_path):
     assert code == 2
     assert err.startswith(f"fedloom: {file}, line 10: ")
     assert sorted(p.name for p in tmp_path.iterdir() if p.name != "__pycache__") == ["own.py"]
+
+
+def test_a_byte_order_mark_in_a_file_is_no_mistake(capsys, tmp_path):
+    (tmp_path / "e.toml").write_bytes(b'\xef\xbb\xbftask = "quadratics"\nrounds = 1\n')
+    assert main(capsys, "run", "e.toml", "--quiet", "--out", "a")[0] == 0
+    config = tmp_path / "a/config.toml"
+    config.write_bytes(b"\xef\xbb\xbf" + config.read_bytes())
+    assert main(capsys, "report", "a")[0] == 0
+
+
+def test_a_new_directory_has_the_whole_name(monkeypatch):
+    given = argparse.Namespace(command="compare", out=None)
+    names = {
+        "mnist-2nn-dir0.6": "mnist-2nn-dir0.6",
+        "here/e.1.toml": "e.1",
+        "/there/own.py:task": "own",
+        "digits": "digits",
+    }
+    for name, word in names.items():
+        assert str(new_directory(given, name)) == f"runs/compare-{word}-1"
 
 
 def test_our_own_faults_keep_their_traceback(monkeypatch):

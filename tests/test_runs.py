@@ -140,7 +140,7 @@ def test_stopped_at_any_step_of_any_file_a_run_ends_with_the_same_bits(tmp_path)
     assert point > 40  # there were so many steps
 
 
-@pytest.mark.parametrize("tail", [b'{"round": 5, "tr', b'{"round": 5}\n{"round": 6}\n'], ids=["half a row", "rows"])
+@pytest.mark.parametrize("tail", [b'{"round": 95, "tr', b'{"round": 95}\n{"round": 96}\n'], ids=["half a row", "rows"])
 def test_what_was_logged_after_the_checkpoint_is_written_again(tmp_path, tail):
     e = small()
     whole = run(e, tmp_path / "whole")
@@ -218,16 +218,14 @@ def test_a_checkpoint_that_is_not_one(tmp_path):
 def test_a_log_that_was_cut(tmp_path):
     directory = stopped(tmp_path / "a")
     (directory / "log.jsonl").write_bytes(log(directory)[:50])
-    refused(directory, "is shorter than its checkpoint says")
+    refused(directory, "has fewer rows than its checkpoint recorded")
     run(small(), tmp_path / "b")
     (tmp_path / "b/log.jsonl").unlink()
-    refused(tmp_path / "b", "is shorter than its checkpoint says")
+    refused(tmp_path / "b", "has fewer rows than its checkpoint recorded")
 
 
 def test_damaged_files_are_named(tmp_path):
     directory = stopped(tmp_path / "a")
-    (directory / "seconds.json").write_bytes(b"")
-    refused(directory, r"seconds.json is damaged")
     np.savez(directory / "checkpoint.npz", x=np.zeros(3))
     refused(directory, "is not a checkpoint")
     run(small(), tmp_path / "b")

@@ -1,4 +1,4 @@
-"""About 190 wrong command lines and files: each is answered with one sentence and exit code 2, and leaves nothing.
+"""About 220 wrong command lines and files: each is answered with one sentence and exit code 2, and leaves nothing.
 
 An entry is a command line and a pattern of what the sentence must mention. `{...}` in a command line is a file or a
 directory that exists for all of them: see FILES and `world`.
@@ -21,11 +21,15 @@ def fails(seed):
     raise KeyError("no such column")
 bad = fl.Task("bad", fails, fl.models.mlp(1, 2))
 empty = fl.Task("empty", data)
+def exits(seed):
+    raise SystemExit(0)
+ends = fl.Task("ends", exits, fl.models.mlp(1, 2))
 wrong = fl.Task("wrong", lambda seed: [1, 2], fl.models.mlp(1, 2))
 """
 FILES = {
     "own.py": TASK,
     "raises.py": "x = 1\nraise RuntimeError('first\\nsecond')\n",
+    "exits.py": "import sys\nsys.exit('bye')\n",
     "syntax.py": "def f(:\n",
     "imports.py": "import no_such_module\n",
     "bytes.toml": b"\xff\xfe\x00",
@@ -72,6 +76,8 @@ WRONG = [
     ("show {own.py}", "no task"),
     ("show nowhere.py:task", "no file .*nowhere.py"),
     ("show {raises.py}:task", "raises.py, line 2: RuntimeError: first second"),
+    ("show {exits.py}:task", "exits.py, line 2: this ends the program"),
+    ("run {own.py}:ends --rounds 1", "own.py, line 11: this ends the program"),
     ("show {syntax.py}:task", "syntax.py, line 1: "),
     ("show {imports.py}:task", "imports.py, line 1: .*no_such_module"),
     ("describe", "required: name"),
@@ -120,6 +126,8 @@ WRONG = [
     ("compare quadratics --seeds ,", "--seeds must be a number"),
     ("compare quadratics --seeds 1,1", "--seeds lists 1 twice"),
     ("compare quadratics --seeds 1,-2", "seed must be an integer from 0"),
+    ("compare quadratics --seeds 99999999999", "--seeds must be at most 10,000, got 99999999999"),
+    ("compare quadratics --seeds 99999999998..99999999999", "--seeds must be at most 10,000"),
     ("compare quadratics --seeds 1,99999999999", "seed must be an integer from 0"),
     ("compare quadratics --seeds 5..3", "seeds must go from .*3..10; got '5..3'"),
     ("compare quadratics --seeds 3..", "seeds must go from"),
@@ -185,6 +193,7 @@ WRONG = [
     ("compare digits --split dirichlet --split.clients 0 --split.alpha 1", "clients must be"),
     ("compare digits --split dirichlet --split.clients 5 --split.alpha -1", "alpha must be"),
     ("compare digits --split dirichlet --split.clients 5 --split.alpha nan", "alpha must be"),
+    ("compare digits --split.alpha 3", "split.alpha needs a split: give --split NAME, too"),
     ("compare digits --split iid --split.client 5", "no field 'client'"),
     ("compare quadratics --own-models maybe", "own_models must be"),
     ("compare quadratics --own-models true --algorithms feddr", "own_models: .*no examples"),
@@ -209,6 +218,11 @@ WRONG = [
     ("compare quadratics --out {long}", "too long"),
     ("compare digitz --dry-run", "no task 'digitz'"),
     ("compare quadratics --dry-run --rounds 0", "rounds must be"),
+    ("compare quadratics --dry-run --target 'tran loss=0.1'", "no metric 'tran loss'"),
+    ("compare digits --algorithms fedavg --dry-run --target 90", "between 0 and 1"),
+    ("compare quadratics --dry-run --budget euros=3", "budget: there is no cost 'euros'"),
+    ("compare quadratics --dry-run --window 0", "window must be a positive integer"),
+    ("compare quadratics --out ''", "--out must be a directory"),
     # run
     ("run", "required: TASK"),
     ("run quadratix", "no task 'quadratix'"),
@@ -258,12 +272,26 @@ WRONG = [
     ("sweep quadratics --algorithm feddyn --over algorithm.alpha=1,2 --random 0", "random must be a positive integer"),
     ("sweep quadratics --algorithm feddyn --over algorithm.alpha=1,2 --random x", "--random.*'x'"),
     ("sweep quadratics --algorithm feddyn --over algorithm.alpha=1,2 --random 9", "only 2 distinct points"),
+    (
+        "sweep quadratics --algorithm feddyn --over algorithm.alpha=1,2 --random 100000000000000000000",
+        "only 2 distinct",
+    ),
+    (
+        "sweep quadratics --algorithm feddyn --over algorithm.alpha=1..9 --random 100000000000000000000",
+        "only 9 distinct",
+    ),
+    ("sweep quadratics --over solver.lr=1,2 --over solver.lr=3,4", "over: solver.lr is given twice"),
+    ("sweep quadratics --algorithm feddyn --over algorithm.alpha=1,2 --select ''", "select must name a metric"),
     ("sweep quadratics --algorithm feddyn --over algorithm.alpha=1,2 --select 'tran loss'", "no metric 'tran loss'"),
     ("sweep quadratics --algorithm feddyn --over algorithm.alpha=1,2 --last 0", "last must be a positive integer"),
     ("sweep quadratics --over seed=1..3 --random 2", "seed needs a list"),
     ("sweep quadratics --preset fedoptt", "'fedopt'"),
     ("sweep quadratics --over rounds=0,1", "rounds must be"),
     ("sweep quadratics --over algorithm.alpha=1,2 --out {run}", "not empty"),
+    # tune
+    ("tune digits --algorithms fedavg --select accuracy", "no metric 'accuracy'.* Did you mean 'validation accuracy'"),
+    ("tune digits --algorithms fedavg --select ''", "select must name a metric"),
+    ("tune quadratics --select accuracy", "no metric 'accuracy'. Known: train loss.$"),
     # reproduce
     ("reproduce", "required: NAME"),
     ("reproduce feddane-figure", "no experiment 'feddane-figure'"),
@@ -279,10 +307,13 @@ WRONG = [
     ("resume {text.txt}", "no directory"),
     ("resume {long}", "too long"),
     ("resume {study} --again feddyn/seed-9", "again: .*no run 'feddyn/seed-9'.*feddyn/seed-0"),
+    ("resume {study} --again feddyn/seed-0 --again feddyn/seed-9", "again: .*no run 'feddyn/seed-9'"),
+    ("resume {tuning} --again fedavg/seed-0", "`fedloom resume .*tuning/comparison --again fedavg/seed-0`"),
+    ("resume {sweep} --sink tensorboard", "--sink: .*sweep"),
     ("resume {run} --again feddyn/seed-0", "--again names a run of a study"),
     ("resume {study} --rounds 9", "no option --rounds.*`fedloom extend` adds"),
-    ("resume {cut}", "log.jsonl is shorter.*again in another directory"),
-    ("extend {cut} --rounds 9", "log.jsonl is shorter"),
+    ("resume {cut}", "log.jsonl has fewer rows.*again in another directory"),
+    ("extend {cut} --rounds 9", "log.jsonl has fewer rows"),
     ("resume {broken}", "study.json is damaged"),
     ("resume {study} --sink x", "sink"),
     ("extend", "required: DIR"),
@@ -291,6 +322,7 @@ WRONG = [
     ("extend {study}", "nothing to add: give seeds, algorithms or rounds"),
     ("extend {study} --seeds 1", "already has 2 seeds, among them 1"),
     ("extend {study} --seeds 2", "nothing to add"),
+    ("extend {study} --seeds 99999999999", "--seeds must be at most 10,000"),
     ("extend {study} --seeds x", "--seeds must be a number"),
     ("extend {study} --seeds 0,0", "--seeds lists 0 twice"),
     ("extend {study} --seeds 0,1,-1", "seed must be an integer"),
@@ -304,6 +336,8 @@ WRONG = [
     ("extend {study} --algorithms ''", "--algorithms must be a list"),
     ("extend {study} --algorithms +feddyn", "nothing to add"),
     ("extend {run} --seeds 3", "single run"),
+    ("extend {run} --rounds 2", "nothing to add"),
+    ("extend {tuning} --seeds 3", "is a tuning.*`fedloom extend .*tuning/comparison`"),
     ("extend {run} --rounds 1", "already has 2 rounds"),
     ("extend {sweep} --seeds 3", "is a sweep, which cannot be extended"),
     ("extend {broken} --seeds 3", "study.json is damaged"),
@@ -315,6 +349,7 @@ WRONG = [
     ("report {run} --target x", "--target must be a number"),
     ("report {run} --target 'tran loss=1'", "no metric 'tran loss'"),
     ("report {run} --out {text.txt}", "Not a directory|not a directory|exists"),
+    ("report {run} --out ''", "--out must be a directory"),
     ("report {long}", "too long"),
 ]
 
@@ -334,6 +369,8 @@ def world(tmp_path_factory):
     run(e, folder / "cut")
     (folder / "cut/log.jsonl").write_bytes(b"")
     sweep(e, {"algorithm.alpha": [0.5, 1.0]}, directory=folder / "sweep")
+    (folder / "tuning").mkdir()
+    (folder / "tuning/tuning.json").write_text("{}")
     (folder / "broken").mkdir()
     (folder / "broken/study.json").write_text('{"title": ')
     return folder
@@ -361,5 +398,5 @@ def test_a_mistake_is_answered_with_one_sentence(capsys, tmp_path, world, line, 
 
 
 def test_there_are_enough_of_them():
-    assert len(WRONG) >= 190
+    assert len(WRONG) >= 210
     assert len({line for line, _ in WRONG}) == len(WRONG)

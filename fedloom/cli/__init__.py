@@ -115,11 +115,14 @@ def main(arguments: list[str] | None = None) -> int:
         return code
     except BrokenPipeError:  # the reader, such as `head`, has stopped reading
         _close_output()
-        return 0
+        if not (hint := how_to_resume()):
+            return 0
+        print(f"fedloom: stopped, because nobody reads the output.{hint}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"\nfedloom: interrupted.{how_to_resume()}", file=sys.stderr)
         return 130
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         code, words = _explained(error)
         if not code:
             raise
@@ -129,10 +132,12 @@ def main(arguments: list[str] | None = None) -> int:
         return code
 
 
-def _explained(error: Exception) -> tuple[int, str]:
+def _explained(error: Exception | SystemExit) -> tuple[int, str]:
     """The exit code and the message for an error; code 0 if the error is a fault of FedLoom's."""
     if place := _own_line(error):
         said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, SystemExit):
+            said = "this ends the program (SystemExit); raise an error instead."
         return 2, f"{place}: {said}"
     if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
         where = "standard output" if error.filename is None else error.filename
@@ -144,7 +149,7 @@ def _explained(error: Exception) -> tuple[int, str]:
     return 0, ""
 
 
-def _own_line(error: Exception) -> str:
+def _own_line(error: Exception | SystemExit) -> str:
     """The file and line of the user's own that an error comes from, if there is one."""
     if isinstance(error, SyntaxError) and error.filename in OWN_FILES:
         return f"{error.filename}, line {error.lineno}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedloom import reproductions, sinks
 from fedloom.cli.flags import add_fields, add_terms, changes, numbers, target, terms
-from fedloom.cli.output import conclude, new_directory, outputs, progress, say_how_long
+from fedloom.cli.output import conclude, new_directory, out_directory, outputs, progress, say_how_long
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import SEEDS, comparison, own_target
 from fedloom.experiments.definition import FIELDS, Experiment, method_name
@@ -135,7 +135,7 @@ def _experiment(given: argparse.Namespace) -> Experiment:
 
 def _from_file(path: str) -> Experiment:
     try:
-        text = pathlib.Path(path).read_text()
+        text = pathlib.Path(path).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     return from_toml(text, path)
@@ -143,7 +143,7 @@ def _from_file(path: str) -> Experiment:
 
 def _compare(given: argparse.Namespace) -> int:
     looks = {"planned": planned_looks(given.seeds)} if ".." in given.seeds else {}
-    seeds = list(range(looks["planned"][0])) if looks else numbers(given.seeds, "--seeds")
+    seeds = numbers(str(looks["planned"][0]) if looks else given.seeds, "--seeds")
     tasks, fields = given.tasks, changes(given)
     sink = [sinks.sink(name) for name in given.sink]
     if all(t.endswith(".toml") for t in tasks):
@@ -165,15 +165,16 @@ def _compare(given: argparse.Namespace) -> int:
         title, own = f"{task.name}: a comparison", own_target(task, runs)
         made = recipe(tasks[0], given.variant, fields)
     wanted = target(given.target, own[0] if own else "test accuracy") or own
+    judged = terms(given)
     if given.dry_run:
-        return say_how_long(runs, " until the first look" if looks else "")
+        return say_how_long(runs, " until the first look" if looks else "", wanted)
     shown = progress(given)
     study = run_all(
         runs,
         new_directory(given, tasks[0]),
         title=title,
         target=wanted,
-        terms=terms(given),
+        terms=judged,
         about={"kind": "comparison", **made, **looks},
         progress=shown,
         sinks=sink,
@@ -227,7 +228,7 @@ def _report(given: argparse.Namespace) -> int:
     if given.target is not None:
         study = dataclasses.replace(study, target=target(given.target, "test accuracy"))
     if given.out is not None:
-        place = pathlib.Path(given.out)
+        place = out_directory(given.out)
     elif len(given.directories) == 1:
         place = pathlib.Path(given.directories[0])
     else:  # not into any of them, which may have a report of its own

@@ -85,6 +85,9 @@ def nearest_option(text: str, given: argparse.Namespace) -> str:
     return f"{given.command} has no option {name}.{nearest(name, known)}{hint}"
 
 
+MOST_SEEDS = 10_000
+
+
 def numbers(text: str, option: str) -> list[int]:
     """--seeds: how many, or a list separated by commas."""
     try:
@@ -98,6 +101,8 @@ def numbers(text: str, option: str) -> list[int]:
     if "," not in text:
         if found[0] < 1:
             raise ValueError(f"{option} must be at least 1, got {text}.")
+        if found[0] > MOST_SEEDS:
+            raise ValueError(f"{option} must be at most {MOST_SEEDS:,}, got {text}.")
         return list(range(found[0]))
     return found
 

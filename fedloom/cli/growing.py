@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import shlex
 from typing import Any
 
 from fedloom import sinks
@@ -10,13 +11,13 @@ from fedloom.cli.output import conclude, outputs, progress, works_in
 from fedloom.cli.searching import reporters
 from fedloom.experiments.growth import extend, resume_study
 from fedloom.experiments.run_directory import CONFIG
-from fedloom.experiments.study import begin_again, read_study, resume_alone
-from fedloom.experiments.study_file import STUDY
+from fedloom.experiments.study import begin_again, resume_alone
+from fedloom.experiments.study_file import STUDY, read_study_file
 from fedloom.experiments.sweeps import resume_sweep
-from fedloom.experiments.tuning import TUNING, resume_tuning
+from fedloom.experiments.tuning import COMPARISON, TUNING, resume_tuning
 
 RESUME = """\
-Continue a run, a comparison or a sweep after an interruption, with the bits of one that was never stopped.
+Continue a run, a comparison or a sweep after an interruption, bit-identical to an uninterrupted run.
 """
 EXTEND = """\
 Add seeds, methods or rounds to a comparison, seeds to a reproduction, or rounds to a single run. Finished runs are not
@@ -62,23 +63,35 @@ def add(commands: Any) -> None:
 def _resume(given: argparse.Namespace) -> int:
     path = pathlib.Path(given.directory)
     works_in(path)
+    is_sweep = (path / STUDY).exists() and read_study_file(path)["about"].get("kind") == "sweep"
+    if is_sweep and given.sink:
+        raise ValueError(f"--sink: {path} is a sweep, and the rows of a sweep cannot be sent to sinks.")
     opened = [sinks.sink(s) for s in given.sink]
     if (path / TUNING).exists():
+        if given.again:
+            command = f"fedloom resume {_comparison(path)} --again {shlex.quote(given.again[0])}"
+            raise ValueError(f"--again names a run of a study, but {path} is a tuning; run `{command}`.")
         return conclude(resume_tuning(path, **reporters(given, progress(given)), sinks=opened), given)
     if (path / CONFIG).exists() and not (path / STUDY).exists():
         if given.again:
             raise ValueError(f"--again names a run of a study, but {path} is a single run.")
         return conclude(resume_alone(path, progress(given), opened), given)
-    for run in given.again:
-        begin_again(path, run.strip("/"))
-    if read_study(path).about.get("kind") == "sweep":
+    begin_again(path, *dict.fromkeys(run.strip("/") for run in given.again))
+    if is_sweep:
         return conclude(resume_sweep(path, progress=progress(given)), given)
     return conclude(resume_study(path, None, progress(given), opened), given)
+
+
+def _comparison(path: pathlib.Path) -> str:
+    """The study of a tuning, as a shell needs it."""
+    return shlex.quote(str(path / COMPARISON))
 
 
 def _extend(given: argparse.Namespace) -> int:
     path = pathlib.Path(given.directory)
     works_in(path)
+    if (path / TUNING).exists():
+        raise ValueError(f"{path} is a tuning; extend its comparison with `fedloom extend {_comparison(path)}`.")
     names = [] if given.algorithms is None else [n.strip().removeprefix("+") for n in given.algorithms.split(",")]
     if not all(names):
         raise ValueError(f"--algorithms must be a list of methods such as +feddyn,+feddr; got {given.algorithms!r}.")

@@ -13,7 +13,7 @@ from fedloom.experiments.estimate import seconds_of
 from fedloom.experiments.progress import Json, Lines, Live, how_long
 from fedloom.experiments.result import Result
 from fedloom.experiments.run_directory import CONFIG
-from fedloom.experiments.study import Progress, Study
+from fedloom.experiments.study import Progress, Study, check_runs
 from fedloom.experiments.study_file import STUDY, Runs
 from fedloom.experiments.tuning import TUNING
 from fedloom.sinks import SINKS
@@ -57,12 +57,20 @@ def how_to_resume() -> str:
     return f" Run `fedloom resume {shlex.quote(str(_directory[-1]))}` to continue."
 
 
+def out_directory(text: str) -> pathlib.Path:
+    """--out."""
+    if not text:
+        raise ValueError("--out must be a directory, got ''.")
+    return pathlib.Path(text)
+
+
 def new_directory(given: argparse.Namespace, name: str) -> pathlib.Path:
     """--out, or the next free number in runs/."""
     if given.out is not None:
-        path = pathlib.Path(given.out)
+        path = out_directory(given.out)
     else:
-        stem = f"{given.command}-" + re.sub("[^A-Za-z0-9.=_-]+", "-", pathlib.Path(name).stem)
+        word = re.sub(r"\.toml$|\.py:[^/]*$", "", pathlib.Path(name).name)
+        stem = f"{given.command}-" + re.sub("[^A-Za-z0-9.=_-]+", "-", word)
         taken = (p.name for p in pathlib.Path("runs").glob(f"{stem}-*"))
         numbers = [int(n) for t in taken if (n := t.removeprefix(f"{stem}-")).isdigit()]
         path = pathlib.Path("runs") / f"{stem}-{max(numbers, default=0) + 1}"
@@ -70,10 +78,9 @@ def new_directory(given: argparse.Namespace, name: str) -> pathlib.Path:
     return path
 
 
-def say_how_long(runs: Runs, of: str = "") -> int:
-    """What --dry-run says."""
-    for _, experiment in runs:
-        experiment.check()
+def say_how_long(runs: Runs, of: str = "", target: tuple[str, float] | None = None) -> int:
+    """What --dry-run says, after the checks of the command itself."""
+    check_runs(runs, target)
     print(how_long(len(runs), seconds_of(runs)) + of)
     return 0
 
@@ -95,6 +102,7 @@ def conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | 
     from fedloom import report  # imported late: it takes half a second, for which no run should wait
 
     path = report.write(study, place)
+    forget()  # there is nothing left to resume if the output cannot be written
     if given.json:
         print(json.dumps({"table": report.plain(study), "report": str(path)}))
     else:
@@ -103,9 +111,12 @@ def conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | 
             print(words)
         print(f"\nreport: {path}")
     damaged = [r for r in study.results if r.damaged is not None]
-    for r in damaged:
-        print(f"fedloom: {_again(study, r)}", file=sys.stderr)
-    if damaged:
+    lost = [_again(study, r) for r in damaged] + [
+        f"{words} It is left out." for words in study.about.get("skipped", ())
+    ]
+    for words in lost:
+        print(f"fedloom: {words}", file=sys.stderr)
+    if lost:
         return 2
     return 3 if all(r.diverged for r in study.results) else 0
 

@@ -25,9 +25,11 @@ from fedloom.engines.memory_store import Memories, known_memories, store_for, wr
 from fedloom.engines.records import Counters, Record
 from fedloom.engines.trees import shapes
 from fedloom.experiments.about import versions
-from fedloom.experiments.files import Damaged, write_whole
+from fedloom.experiments.files import Damaged, reading, write_whole
 from fedloom.problem import Vector
 
+# What a checkpoint says of itself, besides its format.
+META = {"versions": dict, "config": str, "round": int, "counters": dict, "log bytes": int, "arrays": list}
 FORMAT = 3  # 1 stored the weights of dense layers as [in, out]; 2 had no simulated time
 
 
@@ -60,8 +62,13 @@ def read_meta(path: pathlib.Path) -> dict[str, Any]:
     with _opened(path) as arrays:
         if "meta" not in arrays:
             raise Damaged(f"{path} is not a checkpoint.")
-        meta = json.loads(arrays["meta"].tobytes())
-        if {*meta["arrays"], "meta"} != set(arrays):  # which zip's checksums do not cover
+        try:
+            meta = json.loads(arrays["meta"].tobytes())
+        except ValueError as error:
+            raise Damaged(f"{path} is damaged: it does not say what it holds.") from error
+        if not isinstance(meta, dict) or not all(isinstance(meta.get(key), kind) for key, kind in META.items()):
+            raise Damaged(f"{path} is damaged: it does not say what it holds.")
+        if {*map(str, meta["arrays"]), "meta"} != set(arrays):  # which zip's checksums do not cover
             raise Damaged(f"{path} is not a complete checkpoint.")
         return meta
 
@@ -69,18 +76,21 @@ def read_meta(path: pathlib.Path) -> dict[str, Any]:
 def check_config(path: pathlib.Path, config: str) -> None:
     """Raise a ValueError unless the checkpoint is one that the experiment passes through."""
     meta = read_meta(path)
-    if meta["format"] != FORMAT:
+    if meta.get("format") != FORMAT:
         raise ValueError(
-            f"{path} has format {meta['format']}, but this version of FedLoom reads format {FORMAT}; use FedLoom "
-            f"{meta['versions']['fedloom']}, or run the experiment again in another directory."
+            f"{path} has format {meta.get('format')}, but this version of FedLoom reads format {FORMAT}; use FedLoom "
+            f"{meta['versions'].get('fedloom')}, or run the experiment again in another directory."
         )
-    if meta.get("config") != config and not _leads_to(meta, tomllib.loads(config)):
+    if meta["config"] != config and not _leads_to(meta, tomllib.loads(config)):
         raise Damaged(f"{path} belongs to another experiment: {path.parent / 'config.toml'} was changed.")
 
 
 def _leads_to(meta: dict[str, Any], new: dict[str, Any]) -> bool:
     """Does the same run with more rounds pass through this checkpoint? It does where both have an evaluation."""
-    old = tomllib.loads(meta.get("config", ""))
+    try:
+        old = tomllib.loads(meta["config"])
+    except tomllib.TOMLDecodeError:
+        return False
     same = {**old, "rounds": 0} == {**new, "rounds": 0}
     return same and old["rounds"] <= new["rounds"] and meta["round"] % new["evaluate_every"] == 0
 
@@ -116,9 +126,12 @@ def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, conf
             jnp.asarray(arrays[f"in flight {i}"])
             for i in range(sum(a.startswith("in flight ") for a in meta["arrays"]))
         ]
-    record = Record(meta["round"], server, memories, Counters(**meta["counters"]), in_flight=in_flight or None)
-    if meta["clock"] is not None:
-        clock = Clock(**meta["clock"])
+    try:
+        counters, clock = Counters(**meta["counters"]), None if meta["clock"] is None else Clock(**meta["clock"])
+    except (KeyError, TypeError) as error:
+        raise Damaged(f"{path} is damaged: it does not say what it holds.") from error
+    record = Record(meta["round"], server, memories, counters, in_flight=in_flight or None)
+    if clock is not None:
         record = record._replace(clock=clock._replace(staleness=tuple(clock.staleness)))
     return record, meta["log bytes"]
 
@@ -126,11 +139,15 @@ def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, conf
 @contextlib.contextmanager
 def _opened(path: pathlib.Path) -> Iterator[Any]:
     """The arrays, each read only on access: most callers need only the metadata."""
-    with path.open("rb") as file:
+    with reading(path):
+        opened = path.open("rb")
+    with opened as file:
         try:
             arrays = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise Damaged(f"{path} cannot be read as a checkpoint: {error}.") from error
+        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:  # NumPy takes it for pickled objects
+            raise Damaged(f"{path} cannot be read as a checkpoint.") from error
+        if not isinstance(arrays, np.lib.npyio.NpzFile):
+            raise Damaged(f"{path} cannot be read as a checkpoint.")
         try:
             yield arrays
         except (EOFError, OSError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:  # from a damaged zip file

@@ -18,6 +18,15 @@ class Damaged(ValueError):
 
 
 @contextlib.contextmanager
+def reading(path: pathlib.Path) -> Iterator[None]:
+    """A file of a run that cannot be opened or read is damaged."""
+    try:
+        yield
+    except OSError as error:
+        raise Damaged(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+@contextlib.contextmanager
 def naming(path: pathlib.Path) -> Iterator[None]:
     """Let an error of the machine, such as a full disk, say which file it is about."""
     try:

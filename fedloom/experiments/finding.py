@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from fedloom.experiments.definition import method_name
 from fedloom.experiments.result import Result
@@ -13,29 +14,48 @@ from fedloom.experiments.study_file import STUDY
 
 
 def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
-    """All runs below the given directories, as one study."""
+    """All runs below the given directories, as one study.
+
+    What cannot be read at all is left out; `about["skipped"]` says why.
+    """
     paths = [pathlib.Path(d) for d in directories]
     if len(paths) == 1 and (paths[0] / STUDY).exists():
         return read_study(paths[0])
     results: list[Result] = []
     targets: list[tuple[str, float] | None] = []
     looks: list[int] = []
+    skipped: list[str] = []  # why, for each study and run of which nothing is known
     for path in paths:
         if not path.is_dir():
             raise ValueError(f"There is no directory {path}.")
-        studies = [read_study(file.parent) for file in sorted(path.rglob(STUDY))]
+        studies: list[Study] = []
+        lost: list[pathlib.Path] = []  # directories of studies that cannot be read
+        for place in (file.parent for file in sorted(path.rglob(STUDY))):
+            try:
+                studies.append(read_study(place))
+            except ValueError as error:
+                skipped.append(str(error))
+                lost.append(place)
         inside = {r.directory for study in studies for r in study.results}
-        alone = [
-            _read(c.parent) for c in sorted(path.rglob(CONFIG)) if c.parent not in inside and not is_set_aside(c.parent)
-        ]
-        if not studies and not alone:
+        alone: list[Result] = []
+        for place in (file.parent for file in sorted(path.rglob(CONFIG))):
+            if place in inside or is_set_aside(place) or any(p in place.parents for p in lost):
+                continue
+            try:
+                alone.append(_read(place))
+            except ValueError as error:
+                skipped.append(str(error))
+        if not studies and not alone and not skipped:
             raise ValueError(f"There is no run in {path}: no {CONFIG} in it or below it.")
         results += [r for study in studies for r in study.results] + alone
         targets += [study.target for study in studies]
         looks = max([looks, *(study.about.get("looks", []) for study in studies)], key=len)
         targets += [(t[0], t[1]) if (t := r.about.get("target")) else None for r in alone]
     target = targets[0] if targets and all(t == targets[0] for t in targets) else None
-    about = {"looks": looks} if looks else {}  # whoever looked at a part has looked
+    if not results:
+        raise ValueError(skipped[0])
+    about: dict[str, Any] = {"looks": looks} if looks else {}  # whoever looked at a part has looked
+    about |= {"skipped": skipped} if skipped else {}
     return Study(", ".join(str(p) for p in paths), _told_apart(results), target, about)
 
 

@@ -72,10 +72,12 @@ def extend(
     if not (path / STUDY).exists() and (path / CONFIG).exists():
         if seeds is not None or added:
             raise ValueError(
-                f"{path} is a single run, which can only get more rounds; several seeds and methods are the business "
-                "of `fedloom compare`."
+                f"{path} is a single run, which can only get more rounds; use `fedloom compare` for several seeds or "
+                "methods."
             )
         assert rounds is not None
+        if (own := read_config(path)).rounds == rounds and is_over(path, own):
+            raise ValueError(f"{path} already has all of this: there is nothing to add.")
         return _extend_run(path, rounds, progress, sinks)
     plain = read_study_file(path)
     _check_kind(path, plain["about"], rounds is not None, bool(added))
@@ -131,7 +133,7 @@ def _check_kind(path: pathlib.Path, about: Mapping[str, Any], rounds: bool, algo
         )
     if algorithms and "recipe" not in about:
         why = about.get("no recipe", "it was not made by a comparison of this version of FedLoom")
-        raise ValueError(f"{path} cannot get more methods: {why}. Seeds and rounds can be added to it.")
+        raise ValueError(f"{path}: no methods can be added to it, because {why}. Seeds and rounds can.")
 
 
 def _grow(
@@ -205,8 +207,8 @@ def _chosen_seeds(seeds: int | Sequence[int] | None, present: Sequence[int]) -> 
         raise ValueError(f"seeds lists {next(s for s in chosen if chosen.count(s) > 1)} twice.")
     if missing := [seed for seed in present if seed not in chosen]:
         raise ValueError(
-            f"seeds: the study already has {len(present)} seeds, among them {missing[0]}, and none is removed; list "
-            "all seeds that it is to have."
+            f"seeds: the study already has {len(present)} seeds, among them {missing[0]}; seeds cannot be "
+            "removed, so list all that it is to have."
         )
     return chosen
 
@@ -255,9 +257,13 @@ def decided(study: Study, progress: Progress | None = None, sinks: Sequence[Open
         if not later:
             say(f"{len(seeds)} seeds: {tied} still tied; this is the limit.")
             return study
-        say(f"{len(seeds)} seeds: {tied} still tied; adding {later[0] - len(seeds)} seeds.")
+        say(f"{len(seeds)} seeds: {tied} still tied; adding {_seeds_words(later[0] - len(seeds))}.")
         more = [seed for seed in range(later[0]) if seed not in seeds][: later[0] - len(seeds)]
         study = looked(_with_seeds(study, [*seeds, *more], progress, sinks))
+
+
+def _seeds_words(n: int) -> str:
+    return "1 seed" if n == 1 else f"{n} seeds"
 
 
 def _tied(evidence: Any, study: Study) -> str:

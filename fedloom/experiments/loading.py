@@ -55,6 +55,8 @@ def _module(path: pathlib.Path) -> Any:
 def check_split(split: Mapping[str, Any]) -> None:
     """Raise a ValueError unless the split is named and has only fields that it knows."""
     name = split.get("name")
+    if name is None:
+        raise ValueError(f"split.{next(iter(split), 'name')} needs a split: give --split NAME, too.")
     if name not in RESPLIT:
         raise ValueError(f"split: there is no split {name!r} by labels.{nearest(str(name), RESPLIT)}")
     known = [p for p in list(inspect.signature(SPLITS[name]).parameters)[1:] if p not in ("seed", "sizes", "priors")]

@@ -46,7 +46,12 @@ Values = Sequence[Any] | Range
 def over(texts: Sequence[str], preset_name: str | None, base: Experiment) -> dict[str, Values]:
     """The fields of a preset, and those that a command line gives as "solver.lr=0.01,0.1"."""
     found: dict[str, Values] = {} if preset_name is None else dict(preset(preset_name, base))
-    return found | dict(parse_over(text) for text in texts)
+    given: dict[str, Values] = {}
+    for field, values in map(parse_over, texts):
+        if field in given:
+            raise ValueError(f"over: {field} is given twice; list all of its values in one --over.")
+        given[field] = values
+    return found | given
 
 
 def parse_over(text: str) -> tuple[str, Values]:
@@ -120,6 +125,9 @@ def _grid(axes: Mapping[str, Axis]) -> list[Choice]:
 
 def _drawn(axes: Mapping[str, Axis], n: int, seed: int) -> list[Choice]:
     """n distinct points; the first ones do not depend on n."""
+    most = math.prod(_size(axis) for axis in axes.values())
+    if n > most:
+        raise _too_many(n, int(most))
     rng = np.random.default_rng(seed)
     found: dict[tuple[str, ...], Choice] = {}
     for _ in range(1000 + 100 * n):
@@ -134,9 +142,19 @@ def _drawn(axes: Mapping[str, Axis], n: int, seed: int) -> list[Choice]:
         found.setdefault(tuple(word for word, _ in point.values()), point)
         if len(found) == n:
             return list(found.values())
-    raise ValueError(
-        f"random is {n}, but there are only {len(found)} distinct points; ask for fewer, or give more values."
-    )
+    raise _too_many(n, len(found))
+
+
+def _size(axis: Axis) -> float:
+    """How many values there are to draw from."""
+    if not isinstance(axis, Range):
+        return len(axis)
+    integers = isinstance(axis.low, int) and isinstance(axis.high, int)
+    return axis.high - axis.low + 1 if integers else math.inf
+
+
+def _too_many(n: int, most: int) -> ValueError:
+    return ValueError(f"random is {n}, but there are only {most} distinct points; ask for fewer, or give more values.")
 
 
 def _words(field: str, values: list[Any]) -> dict[str, Any]:

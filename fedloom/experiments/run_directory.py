@@ -10,6 +10,7 @@ It has
 * seconds.json: the time spent, which is not part of the log.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -18,12 +19,15 @@ from typing import Any
 
 from fedloom.experiments import checkpoint
 from fedloom.experiments.definition import Experiment, method_name
-from fedloom.experiments.files import DRAFT, Damaged, only_one, write_whole
+from fedloom.experiments.files import DRAFT, Damaged, only_one, reading, write_whole
 from fedloom.experiments.result import Result, Row
 from fedloom.experiments.settings import from_toml
+from fedloom.tasks.evaluated import TEST_BLOCKS
 
 CONFIG, ABOUT, LOG, CHECKPOINT, SECONDS = "config.toml", "about.json", "log.jsonl", "checkpoint.npz", "seconds.json"
 EARLIER = "earlier.npz"
+# The columns of a log that are not numbers.
+KINDS: dict[str, type] = {"round": int, "diverged": str, "staleness": list, TEST_BLOCKS: dict}
 
 
 def create_run(experiment: Experiment, directory: str | os.PathLike[str]) -> None:
@@ -60,11 +64,14 @@ def read(directory: str | os.PathLike[str], name: str = "", experiment: Experime
     rows = read_rows(path)
     if rows and not (path / ABOUT).exists():
         raise Damaged(f"{path / ABOUT} is missing; the run cannot be read without it.")
-    facts = read_json(path / ABOUT, "metrics") if rows else {"metrics": {}}
+    facts = _read_about(path) if rows else {"metrics": {}}
+    if missing := [name for row in rows if "diverged" not in row for name in facts["metrics"] if name not in row]:
+        raise Damaged(f"{path / LOG} is damaged: a row has no {missing[0]}.")
     saved = path / CHECKPOINT
     model = None
     if saved.exists():
         checkpoint.check_config(saved, experiment.to_toml())
+        check_log(path, checkpoint.read_meta(saved)["log bytes"])
         model = checkpoint.read_model(saved) if not (rows and "diverged" in rows[-1]) else None
     return Result(name or method_name(experiment.algorithm), experiment, rows, facts, read_seconds(path), path, model)
 
@@ -88,7 +95,9 @@ def read_config(path: pathlib.Path) -> Experiment:
     if not (path / CONFIG).is_file():
         raise ValueError(f"{path} is not the directory of a run: it has no {CONFIG}.")
     try:
-        return from_toml((path / CONFIG).read_text(), str(path / CONFIG))
+        with reading(path / CONFIG):
+            text = (path / CONFIG).read_text("utf-8-sig")
+        return from_toml(text, str(path / CONFIG))
     except UnicodeDecodeError as error:
         raise Damaged(f"{path / CONFIG} is damaged: {error}.") from error
     except ValueError as error:
@@ -121,7 +130,7 @@ def lengthen(path: pathlib.Path, experiment: Experiment) -> None:
 def check_log(path: pathlib.Path, length: int) -> None:
     """Raise a sentence if the log lacks what the checkpoint knows of."""
     if length and (not (path / LOG).exists() or (path / LOG).stat().st_size < length):
-        raise Damaged(f"{path / LOG} is shorter than its checkpoint says, so rows were removed.")
+        raise Damaged(f"{path / LOG} has fewer rows than its checkpoint recorded.")
 
 
 def whole_rounds(experiment: Experiment) -> int:
@@ -134,23 +143,45 @@ def read_rows(path: pathlib.Path) -> list[Row]:
     if not (path / LOG).exists():
         return []
     try:
-        rows = [json.loads(line) for line in (path / LOG).read_bytes().split(b"\n")[:-1]]
+        with reading(path / LOG):
+            rows = [json.loads(line) for line in (path / LOG).read_bytes().split(b"\n")[:-1]]
+    except Damaged:
+        raise
     except ValueError as error:
         raise Damaged(f"{path / LOG} is damaged: {error}.") from error
-    if not all(isinstance(row, dict) and "round" in row for row in rows):
-        raise Damaged(f"{path / LOG} is damaged: a line is not a row of a log.")
+    for row in rows:
+        if not isinstance(row, dict) or "round" not in row:
+            raise Damaged(f"{path / LOG} is damaged: a line is not a row of a log.")
+        if wrong := [name for name, value in row.items() if not isinstance(value, KINDS.get(name, int | float))]:
+            raise Damaged(f"{path / LOG} is damaged: {wrong[0]} cannot be {row[wrong[0]]!r:.100}.")
+    if any(one["round"] >= next_one["round"] for one, next_one in itertools.pairwise(rows)):
+        raise Damaged(f"{path / LOG} is damaged: its rounds are not in order.")
     return rows
 
 
 def read_seconds(path: pathlib.Path) -> float:
-    """The time spent on the run until its last checkpoint."""
-    return float(read_json(path / SECONDS, "seconds")["seconds"]) if (path / SECONDS).exists() else 0.0
+    """The time spent on the run until its last checkpoint; 0 if it cannot be read, because nothing depends on it."""
+    try:
+        return float(read_json(path / SECONDS, "seconds")["seconds"])
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _read_about(path: pathlib.Path) -> dict[str, Any]:
+    facts = read_json(path / ABOUT, "metrics", "model bytes", "clients", "versions")
+    tables, numbers = (facts["metrics"], facts["versions"]), (facts["model bytes"], facts["clients"])
+    if not all(isinstance(x, dict) for x in tables) or not all(isinstance(x, int) for x in numbers):
+        raise Damaged(f"{path / ABOUT} is damaged: it does not describe a run.")
+    return facts
 
 
 def read_json(path: pathlib.Path, *keys: str) -> dict[str, Any]:
     """The table of a JSON file, which must have these keys."""
     try:
-        table = json.loads(path.read_bytes())
+        with reading(path):
+            table = json.loads(path.read_bytes())
+    except Damaged:
+        raise
     except ValueError as error:
         raise Damaged(f"{path} is damaged: {error}.") from error
     if not isinstance(table, dict) or not all(key in table for key in keys):

@@ -17,7 +17,7 @@ from fedloom.engines.plan import Plan
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import about
 from fedloom.experiments.definition import Checked, Experiment, method_name
-from fedloom.experiments.files import naming, only_one, write_whole
+from fedloom.experiments.files import Damaged, naming, only_one, write_whole
 from fedloom.experiments.result import COUNTERS, Result, Row, clock_columns
 from fedloom.experiments.run_directory import (
     ABOUT,
@@ -173,7 +173,10 @@ class Running:
         if record is not None:
             check_start(directory, read_rows(directory)[0], Checked(self.loaded, self.run, self.evaluation))
         if (directory / ABOUT).exists() and (plan := read_json(directory / ABOUT).get("plan")):
-            self.plan = Plan(**plan)  # rounding depends on it
+            try:
+                self.plan = Plan(**plan)  # rounding depends on it
+            except (TypeError, ValueError) as error:
+                raise Damaged(f"{directory / ABOUT} is damaged: its plan is {plan!r:.100}.") from error
         self._write_about()
         self.log = open(directory / LOG, "a+b")  # noqa: SIM115 (`close` closes it)
         self.log.truncate(length)

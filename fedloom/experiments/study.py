@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from fedloom.experiments.definition import Checked, Experiment, method_name
-from fedloom.experiments.files import DRAFT, Damaged, only_one
+from fedloom.experiments.files import DRAFT, Damaged, only_one, reading
 from fedloom.experiments.result import Result, Row
 from fedloom.experiments.run_directory import CONFIG, create_run, lengthen, new_directory, read, read_config
 from fedloom.experiments.runs import finish
@@ -88,14 +88,14 @@ def run_all(
     All are checked before the first is run. A run that diverges is a result like any other.
     """
     places(runs)  # raises for two runs with the same name and seed
-    _check(runs, target)
+    check_runs(runs, target)
     path = None if directory is None else pathlib.Path(directory)
     placed = create_study(runs, path, title=title, target=target, terms=terms, about=about or {})
     with contextlib.nullcontext() if path is None else only_one(path):
         return Study(title, _run_each(placed, progress, sinks), target, about or {}, path, terms)
 
 
-def _check(runs: Runs, target: tuple[str, float] | None) -> None:
+def check_runs(runs: Runs, target: tuple[str, float] | None) -> None:
     """Raise a ValueError for a run that cannot be run, and for a target that none of them evaluates or that is met."""
     evaluated, possible = set[str](), dict[str, tuple[str, ...]]()  # metrics; metrics, and what else is evaluated
     for i, (_, experiment) in enumerate(runs):
@@ -169,7 +169,8 @@ def place_run(name: str, experiment: Experiment, directory: pathlib.Path) -> Pla
 
 def _exists(directory: pathlib.Path) -> bool:
     """Has the run been created? Drafts are what a kill left of the attempt."""
-    return directory.is_dir() and any(file.suffix != DRAFT for file in directory.iterdir())
+    with reading(directory):
+        return directory.is_dir() and any(file.suffix != DRAFT for file in directory.iterdir())
 
 
 def _own_config(directory: pathlib.Path, experiment: Experiment) -> Experiment:
@@ -199,17 +200,18 @@ def resume_runs(
         return _study(path, plain, _run_each([place_run(*run) for run in runs], progress, sinks))
 
 
-def begin_again(directory: str | os.PathLike[str], run: str) -> None:
-    """Put the files of one run aside, into a directory beside it: resuming the study runs it from its start."""
+def begin_again(directory: str | os.PathLike[str], *runs: str) -> None:
+    """Put the files of each run aside, into a directory beside it: resuming the study runs it from its start."""
     path = pathlib.Path(directory)
     known = [r["run"] for r in read_study_file(path)["runs"]]
-    if run not in known:
-        raise ValueError(f"again: {path} has no run {run!r}.{nearest(run, known)}")
-    place = path / run
-    if _exists(place):
-        with only_one(place):
-            beside = (place.with_name(f"{place.name}.damaged-{n}") for n in itertools.count(1))
-            place.rename(next(p for p in beside if not p.exists()))
+    for run in runs:
+        if run not in known:
+            raise ValueError(f"again: {path} has no run {run!r}.{nearest(run, known)}")
+    for place in (path / run for run in runs):
+        if _exists(place):
+            with only_one(place):
+                beside = (place.with_name(f"{place.name}.damaged-{n}") for n in itertools.count(1))
+                place.rename(next(p for p in beside if not p.exists()))
 
 
 def is_set_aside(directory: pathlib.Path) -> bool:
@@ -250,9 +252,9 @@ def read_study(directory: str | os.PathLike[str]) -> Study:
 
 def _read(path: pathlib.Path, run: Mapping[str, str]) -> Result:
     name, place, experiment = run["name"], path / run["run"], listed_experiment(path, run)
-    if not _exists(place):
-        return Result(name, experiment, [], {"metrics": {}}, 0.0, place)
     try:
+        if not _exists(place):
+            return Result(name, experiment, [], {"metrics": {}}, 0.0, place)
         return dataclasses.replace(read(place, name, _own_config(place, experiment)), experiment=experiment)
     except ValueError as error:
         return damaged_result(name, experiment, place, str(error))

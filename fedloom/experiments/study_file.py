@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedloom.experiments.definition import Experiment
-from fedloom.experiments.files import write_whole
+from fedloom.experiments.files import Damaged, write_whole
 from fedloom.experiments.run_directory import read_json
 from fedloom.experiments.settings import from_toml
 
@@ -27,7 +27,25 @@ def read_study_file(path: pathlib.Path) -> dict[str, Any]:
         raise ValueError(f"There is no directory {path}.")
     if not (path / STUDY).is_file():
         raise ValueError(f"{path} is not the directory of a study: it has no {STUDY}.")
-    return read_json(path / STUDY, "title", "target", "about", "runs")
+    table = read_json(path / STUDY, "title", "target", "about", "runs")
+    if words := _wrong(table):
+        raise Damaged(f"{path / STUDY} is damaged: {words}.")
+    return table
+
+
+def _wrong(table: Mapping[str, Any]) -> str:
+    """What is wrong with the form of the table, if anything is."""
+    runs, target = table["runs"], table["target"]
+    if not isinstance(runs, list) or not runs:
+        return "runs must be a list of runs"
+    for run in runs:
+        if not isinstance(run, dict) or not all(isinstance(run.get(key), str) for key in ("name", "run", "config")):
+            return f"a run must have name, run and config, got {run!r:.100}"
+    if not isinstance(table["about"], dict) or not isinstance(table.get("terms", {}), dict):
+        return "about and terms must be tables"
+    if target is not None and not (isinstance(target, list) and list(map(type, target)) in ([str, float], [str, int])):
+        return f"target must be a metric and a number, got {target!r:.100}"
+    return ""
 
 
 def write_study_file(path: pathlib.Path, plain: Mapping[str, Any]) -> None:

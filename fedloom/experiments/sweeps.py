@@ -39,6 +39,8 @@ class Select:
     def __post_init__(self) -> None:
         if not count.holds(self.last):
             raise ValueError(f"select: last must be {count.words}, got {self.last!r}.")
+        if self.metric == "":
+            raise ValueError("select must name a metric, such as 'train loss'; got ''.")
 
     @property
     def by_test(self) -> bool:

@@ -10,13 +10,14 @@ The directory has
 import json
 import os
 import pathlib
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.definition import Experiment
-from fedloom.experiments.files import write_whole
+from fedloom.experiments.files import Damaged, write_whole
 from fedloom.experiments.growth import resume_study
 from fedloom.experiments.looking import looked
 from fedloom.experiments.run_directory import new_directory, read_json
@@ -79,13 +80,14 @@ def tune(
         raise ValueError(f"algorithms must be names, such as 'fedavg'; got {others[0]!r}.")
     bases = dict(comparison(task, algorithms, seeds=[0], variant=variant, changes=changes))
     first = next(iter(bases.values()))
-    tuning = Tuning(bases, points, seeds, validation, select or _metric(first))
+    tuning = Tuning(bases, points, seeds, validation, _metric(first) if select is None else select)
     _check(tuning)
     path = None if directory is None else pathlib.Path(directory)
     if path is not None:
         if (path / TUNING).exists():
             raise ValueError(
-                f"{path} already has a tuning; run `fedloom resume {path}` to continue, or choose another directory."
+                f"{path} already has a tuning; run `fedloom resume {shlex.quote(str(path))}` to continue, or choose "
+                "another directory."
             )
         plain = tuning.to_plain()
         new_directory(path)
@@ -102,9 +104,13 @@ def resume_tuning(
 ) -> Study:
     """Go on with a tuning: what was run is read, and the search takes the same way as if it had never stopped."""
     path = pathlib.Path(directory)
-    plain = read_json(path / TUNING)
-    bases = {name: from_toml(text, str(path / TUNING)) for name, text in plain["bases"].items()}
-    return _go(Tuning(**{**plain, "bases": bases}), path, progress, say, sinks)
+    kinds = {"bases": dict, "points": int, "seeds": int, "validation": int | float, "metric": str}
+    plain = read_json(path / TUNING, *kinds)
+    for key, kind in kinds.items():
+        if not isinstance(plain[key], kind):
+            raise Damaged(f"{path / TUNING} is damaged: {key} cannot be {plain[key]!r:.100}.")
+    bases = {name: from_toml(str(text), str(path / TUNING)) for name, text in plain["bases"].items()}
+    return _go(Tuning(**{key: plain[key] for key in kinds} | {"bases": bases}), path, progress, say, sinks)
 
 
 def _metric(experiment: Experiment) -> str:
@@ -126,9 +132,11 @@ def _check(tuning: Tuning) -> None:
     for method, base in tuning.bases.items():
         axes_of(method, base)
         base.check()
-        known = known_metrics(changed(base, tuning.held_out).load())
-        if tuning.metric not in known:
-            raise ValueError(f"select: there is no metric {tuning.metric!r}.{nearest(tuning.metric, known)}")
+        loaded = changed(base, tuning.held_out).load()
+        if tuning.metric not in known_metrics(loaded):
+            names = () if loaded.data is None else loaded.metrics
+            allowed = ["train loss", *(f"validation {name}" for name in names)]
+            raise ValueError(f"select: there is no metric {tuning.metric!r}.{nearest(tuning.metric, allowed)}")
         tuning.experiment(method, {}, FIRST_SEED).check()
 
 
