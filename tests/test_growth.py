@@ -100,11 +100,15 @@ def test_jobs_in_flight_go_on(tmp_path, algorithm):
     longer(tmp_path, experiment("quadratics", algorithm, **changes), 7, 11, 3)
 
 
+METHODS = ["fedavg", "feddyn", "scaffold", "feddr", "fedadam", "fedpd", "feddane"]
+EVERY = [(method, (5, 9, 3)) for method in METHODS] + [("scaffold", lengths) for lengths in LENGTHS]
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ["simulate", "events"])
-@pytest.mark.parametrize("algorithm", ["fedavg", "feddyn", "scaffold", "feddr", "fedadam", "fedpd", "feddane"])
-@pytest.mark.parametrize(("first", "rounds", "every"), LENGTHS)
-def test_every_method_with_every_length(tmp_path, engine, algorithm, first, rounds, every):
+@pytest.mark.parametrize(("algorithm", "lengths"), EVERY)
+def test_every_method_and_every_length(tmp_path, engine, algorithm, lengths):
+    first, rounds, every = lengths
     if engine == "events" and not fl.ALGORITHMS[algorithm].tolerates_staleness:
         pytest.skip("it does not run asynchronously")
     changes = {"system.speeds": 3.0} | ({"engine": "events", "buffer": 2} if engine == "events" else {})
