@@ -2,11 +2,12 @@
 
 import json
 import shutil
+import types
 
 import pytest
 
 import fedloom as fl
-from fedloom.experiments import compare, experiment, extend, looking, read, read_study, resume_study, run, sweep
+from fedloom.experiments import compare, experiment, extend, growth, looking, read, read_study, resume_study, run, sweep
 
 
 def logs(directory):
@@ -272,18 +273,13 @@ def test_a_reproduction_can_get_seeds_only(tmp_path):
 @pytest.fixture
 def evidence(monkeypatch):
     """Separated from so many seeds on."""
-    import sys
-    import types
-
-    module = types.ModuleType("fedloom.evidence")
-    module.enough = 5
-    module.looks = lambda low, high: [n for n in (3, 5, 7, 10) if low <= n <= high]
-    module.separated = lambda study: len({r.experiment.seed for r in study.results}) >= module.enough
+    stub = types.SimpleNamespace(enough=5)
     tied = types.SimpleNamespace(tied=("feddyn", "feddr"), separated=False)
-    module.verdict = lambda study, task: tied
-    module.groups = types.SimpleNamespace(by_task=lambda study: {"quadratics": study.results})
-    monkeypatch.setitem(sys.modules, "fedloom.evidence", module)
-    return module
+    monkeypatch.setattr(
+        growth, "separated", lambda study: len({r.experiment.seed for r in study.results}) >= stub.enough
+    )
+    monkeypatch.setattr(growth, "verdict", lambda study, task: tied)
+    return stub
 
 
 class Sayings:

@@ -84,6 +84,7 @@ ALLOWED = {  # what each part may import, besides itself
         "cohorts",
         "data",
         "engines",
+        "evidence",  # a study that grows until it is decided asks for the verdict
         "hyperparameters",
         "models",
         "problem",
@@ -104,7 +105,7 @@ ALLOWED = {  # what each part may import, besides itself
         "systems",
         "tasks",
     },
-    "evidence": {"experiments", "hyperparameters"},
+    "evidence": {"experiments", "hyperparameters", "tasks"},
     "report": {"evidence", "experiments", "hyperparameters", "reproductions", "version"},
 }
 

@@ -10,6 +10,7 @@ import pytest
 import fedloom as fl
 from fedloom.cli import main
 from fedloom.experiments import Result, experiment, from_toml, origin_of, read_study, resume_tuning, tune
+from fedloom.experiments.progress import Lines
 from fedloom.experiments.search import LOST, best_place, ends, next_places
 from fedloom.experiments.spaces import SPACES, Axis, axes_of
 from fedloom.experiments.trials import BATCH, Trials, Tuning
@@ -128,8 +129,12 @@ SPHERES = fl.Task(
 
 def test_tune_finds_the_step_size_of_a_quadratic():
     """With curvature 1 the best step size of gradient descent is 1."""
-    lines = []
-    study = tune(SPHERES, ["fedsgd"], points=12, seeds=2, say=lines.append)
+    lines: list[str] = []
+
+    class Told(Lines):
+        say = staticmethod(lines.append)
+
+    study = tune(SPHERES, ["fedsgd"], points=12, seeds=2, progress=Told())
     tuned = study.about["tuning"]["fedsgd"]
     assert tuned["values"] == {"algorithm.lr": 1.1}  # 1/30 times 10^1.5, to two digits
     assert tuned["words"] == "tuned here: 12 points x 2 seeds on train loss"
@@ -199,6 +204,9 @@ class Bomb:
         self.rows = rows
 
     def begin(self, runs):
+        pass
+
+    def say(self, words):
         pass
 
     def row(self, name, experiment, row):

@@ -8,7 +8,7 @@ from typing import Any
 from fedloom import sinks
 from fedloom.cli.flags import numbers
 from fedloom.cli.output import conclude, outputs, progress, works_in
-from fedloom.cli.searching import reporters
+from fedloom.cli.searching import Searching
 from fedloom.experiments.growth import extend, resume_study
 from fedloom.experiments.run_directory import CONFIG
 from fedloom.experiments.study import begin_again, resume_alone
@@ -71,7 +71,7 @@ def _resume(given: argparse.Namespace) -> int:
         if given.again:
             command = f"fedloom resume {_comparison(path)} --again {shlex.quote(given.again[0])}"
             raise ValueError(f"--again names a run of a study, but {path} is a tuning; run `{command}`.")
-        return conclude(resume_tuning(path, **reporters(given, progress(given)), sinks=opened), given)
+        return conclude(resume_tuning(path, progress=Searching(progress(given)), sinks=opened), given)
     if (path / CONFIG).exists() and not (path / STUDY).exists():
         if given.again:
             raise ValueError(f"--again names a run of a study, but {path} is a single run.")

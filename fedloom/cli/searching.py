@@ -1,9 +1,6 @@
 """Progress of `tune`: a line for every batch of points; only the runs of the comparison are shown one by one."""
 
-import argparse
-import sys
 from collections.abc import Sequence
-from typing import Any
 
 from fedloom.cli.interruption import Interruptible
 from fedloom.experiments.definition import Experiment
@@ -22,11 +19,5 @@ class Searching(Interruptible):
         self.inner = None if runs[0][1].seed >= FIRST_SEED else self.later
         super().begin(runs)
 
-
-def reporters(given: argparse.Namespace, progress: Progress) -> dict[str, Any]:
-    """The arguments of `tune` that report its progress."""
-    quiet = given.quiet or given.json
-    return {
-        "progress": Searching(progress),
-        "say": None if quiet else lambda line: print(line, file=sys.stderr, flush=True),
-    }
+    def say(self, words: str) -> None:
+        self.later.say(words)

@@ -6,7 +6,7 @@ from typing import Any
 from fedloom import sinks
 from fedloom.cli.flags import add_fields, changes
 from fedloom.cli.output import conclude, new_directory, outputs, progress
-from fedloom.cli.searching import reporters
+from fedloom.cli.searching import Searching
 from fedloom.experiments.tuning import tune
 from fedloom.tasks import TASKS
 
@@ -64,7 +64,7 @@ def _tune(given: argparse.Namespace) -> int:
         validation=given.validation,
         select=given.select,
         directory=new_directory(given, given.task),
-        **reporters(given, progress(given)),
+        progress=Searching(progress(given)),
         sinks=[sinks.sink(name) for name in given.sink],
         **{name: value for name, value in changes(given).items() if name != "validation"},
     )

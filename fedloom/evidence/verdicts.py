@@ -24,8 +24,7 @@ from fedloom.evidence.statistics import (
 from fedloom.evidence.targets import target
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
-
-BLOCKS = "test blocks"
+from fedloom.tasks.evaluated import TEST_BLOCKS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +167,7 @@ def _difference(a: Sequence[tuple[Result, int]], b: Sequence[tuple[Result, int]]
 
 def _blocks(result: Result, place: int, metric: str) -> list[float]:
     """The metric on each block of the test set; nothing if the log does not have it."""
-    return result.evaluated[place].get(BLOCKS, {}).get(metric, [])
+    return result.evaluated[place].get(TEST_BLOCKS, {}).get(metric, [])
 
 
 def _is_share(results: Sequence[Result], metric: str) -> bool:

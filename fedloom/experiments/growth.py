@@ -5,13 +5,14 @@ any moment leaves a study that `fedloom resume`, or the same command again, comp
 """
 
 import dataclasses
-import importlib
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedloom.algorithm import Algorithm
+from fedloom.evidence.groups import by_task
+from fedloom.evidence.verdicts import separated, verdict
 from fedloom.experiments.about import versions
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import Damaged, only_one
@@ -246,14 +247,13 @@ def decided(study: Study, progress: Progress | None = None, sinks: Sequence[Open
     if "planned" not in study.about or not all(r.finished for r in study.results):
         return study
     say: Callable[[str], None] = (lambda words: None) if progress is None else progress.say
-    evidence = importlib.import_module("fedloom.evidence")
     while True:
         seeds = seeds_of(study)
         later = [n for n in study.about["planned"] if n > len(seeds)]
-        if evidence.separated(study):
+        if separated(study):
             say(f"{len(seeds)} seeds: one method is separated from all others.")
             return study
-        tied = _tied(evidence, study)
+        tied = _tied(study)
         if not later:
             say(f"{len(seeds)} seeds: {tied} still tied; this is the limit.")
             return study
@@ -266,9 +266,9 @@ def _seeds_words(n: int) -> str:
     return "1 seed" if n == 1 else f"{n} seeds"
 
 
-def _tied(evidence: Any, study: Study) -> str:
+def _tied(study: Study) -> str:
     """Who is tied, and the verb."""
-    verdicts = [evidence.verdict(study, task) for task in evidence.groups.by_task(study)]
+    verdicts = [verdict(study, task) for task in by_task(study)]
     names = list(dict.fromkeys(name for found in verdicts if not found.separated for name in found.tied))
     return f"{', '.join(names)} are" if len(names) > 1 else "the methods are"
 

@@ -1,9 +1,9 @@
 """How often the results of a study were seen: statistics correct for that."""
 
 import dataclasses
-import importlib
 import re
 
+from fedloom.evidence.statistics import looks
 from fedloom.experiments.files import only_one
 from fedloom.experiments.study import Study
 from fedloom.experiments.study_file import read_study_file, write_study_file
@@ -38,8 +38,7 @@ def planned_looks(text: str) -> list[int]:
     found = re.fullmatch(r"\s*(\d+)\s*\.\.\s*(\d+)\s*", text)
     if found is None or not 2 <= int(found[1]) < int(found[2]):
         raise ValueError(f"seeds must go from at least 2 to a larger number, such as 3..10; got {text!r}.")
-    looks: list[int] = importlib.import_module("fedloom.evidence").looks(int(found[1]), int(found[2]))
-    return looks
+    return looks(int(found[1]), int(found[2]))
 
 
 def seeds_of(study: Study) -> list[int]:

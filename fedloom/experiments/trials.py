@@ -4,7 +4,7 @@ import dataclasses
 import math
 import pathlib
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,6 @@ from fedloom.tasks import Tuned
 FIRST_SEED = 1000  # tuning uses the seeds from here on, comparisons those from 0
 BATCH = 4  # points side by side: one program for all batches of a method, and the search learns after each
 LAST = 5  # points are judged by the last fifth of the rounds
-
-Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,15 +68,15 @@ class Trials:
         last = max(1, tuning.bases[method].rounds // LAST)
         self.select, self.between_equals = Select(tuning.metric, last), Select(tuning.loss, last)
 
-    def go_on(self, points: int, progress: Progress | None, say: Say | None) -> None:
+    def go_on(self, points: int, progress: Progress | None) -> None:
         """Try places until there are so many."""
         while len(self.tried) < points:
             places = next_places(self.axes, self.tried, min(BATCH, points - len(self.tried)))
             if not places:
                 return
             self._try(places, progress)
-            if say is not None:
-                say(f"{self.method}: {len(self.tried)} of {points} points, {self.words}")
+            if progress is not None:
+                progress.say(f"{self.method}: {len(self.tried)} of {points} points, {self.words}")
 
     def _try(self, places: Sequence[Place], progress: Progress | None) -> None:
         self.batches += 1

@@ -26,7 +26,7 @@ from fedloom.experiments.spaces import axes_of
 from fedloom.experiments.study import OpenSink, Progress, Study, run_all
 from fedloom.experiments.study_file import STUDY
 from fedloom.experiments.sweeps import Select
-from fedloom.experiments.trials import BATCH, FIRST_SEED, Say, Trials, Tuning
+from fedloom.experiments.trials import BATCH, FIRST_SEED, Trials, Tuning
 from fedloom.hyperparameters import count, interval, nearest
 from fedloom.tasks import Task
 from fedloom.tasks.evaluated import known_metrics
@@ -47,7 +47,6 @@ def tune(
     select: str | None = None,
     directory: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    say: Say | None = None,
     sinks: Sequence[OpenSink] = (),
     **changes: Any,
 ) -> Study:
@@ -66,8 +65,7 @@ def tune(
         validation: the share of each client's training examples by which points are judged.
         select: the metric to judge by; None: what the task's target is about, on validation data.
         directory: a new directory; None keeps everything in memory.
-        progress: a progress reporter.
-        say: called with a line of text after every batch of points.
+        progress: a progress reporter, which is also told after every batch of points.
         sinks: destinations for the rows of the comparison, besides the logs.
         changes: fields to change in all experiments: rounds=50, engine="events", or **{"solver.batch_size": 20}.
     """
@@ -92,14 +90,13 @@ def tune(
         plain = tuning.to_plain()
         new_directory(path)
         write_whole(path / TUNING, json.dumps(plain, indent=1).encode())
-    return _go(tuning, path, progress, say, sinks)
+    return _go(tuning, path, progress, sinks)
 
 
 def resume_tuning(
     directory: str | os.PathLike[str],
     *,
     progress: Progress | None = None,
-    say: Say | None = None,
     sinks: Sequence[OpenSink] = (),
 ) -> Study:
     """Go on with a tuning: what was run is read, and the search takes the same way as if it had never stopped."""
@@ -110,7 +107,7 @@ def resume_tuning(
         if not isinstance(plain[key], kind):
             raise Damaged(f"{path / TUNING} is damaged: {key} cannot be {plain[key]!r:.100}.")
     bases = {name: from_toml(str(text), str(path / TUNING)) for name, text in plain["bases"].items()}
-    return _go(Tuning(**{key: plain[key] for key in kinds} | {"bases": bases}), path, progress, say, sinks)
+    return _go(Tuning(**{key: plain[key] for key in kinds} | {"bases": bases}), path, progress, sinks)
 
 
 def _metric(experiment: Experiment) -> str:
@@ -144,17 +141,16 @@ def _go(
     tuning: Tuning,
     path: pathlib.Path | None,
     progress: Progress | None,
-    say: Say | None,
     sinks: Sequence[OpenSink],
 ) -> Study:
     searches = [Trials(tuning, method, None if path is None else path / "tuning") for method in tuning.bases]
     points = tuning.points
     for search in searches:
-        search.go_on(points, progress, say)
+        search.go_on(points, progress)
     while points < AT_MOST * tuning.points and any(search.origin.edges for search in searches):
         points = min(points + BATCH, AT_MOST * tuning.points)
         for search in searches:
-            search.go_on(points, progress, say)
+            search.go_on(points, progress)
     kept = [search for search in searches if search.score is not None]
     if not kept:
         raise ValueError("No point of any method is better than the initial model; start from smaller step sizes.")

@@ -29,7 +29,7 @@ def cards(study: Study, task: str, looks: Looks, noun: str) -> str:
     made = []
     if judged.best is not None and judged.amount is not None and study.about.get("kind") != "sweep":
         best = next(row for row in found if row.name == judged.best)
-        level = tables.standing_columns(study, task)[1].text(best)
+        level = tables.level_words(best.at.get(judged.cost))
         if judged.separated:
             made.append(_card(f"Best {goal.metric} at {judged.at}", [judged.best], shown, looks, level))
         elif judged.against:

@@ -11,6 +11,7 @@ from fedloom.evidence.groups import by_name as by_name
 from fedloom.evidence.groups import by_task as by_task
 from fedloom.evidence.groups import labels as labels_of
 from fedloom.evidence.groups import metrics as metrics
+from fedloom.evidence.statistics import INTERVAL
 from fedloom.experiments.points import short
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
@@ -45,7 +46,6 @@ MOST = len(COLOURS) * len(DASHES)  # curves that can be told apart
 BEST = 5  # curves in colour and with a label, unless the reader chooses others
 EARLY = 0.2  # of the rounds, which the vertical scale ignores: all methods start at the same value
 FEW = 3  # seeds, from which on an interval of the mean is drawn; fewer are drawn one by one
-LEVEL = 0.95  # of that interval
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class Band:
 
 def quantile(seeds: int) -> float:
     """Student's t for the interval of a mean over so many seeds."""
-    return float(scipy.stats.t.ppf((1 + LEVEL) / 2, seeds - 1))
+    return float(scipy.stats.t.isf(INTERVAL / 2, seeds - 1))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

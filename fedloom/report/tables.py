@@ -64,7 +64,7 @@ def standing_columns(study: Study, task: str) -> list[Column]:
 def _at_cost(cost: str, limit: float) -> Column:
     return Column(
         f"at {amount_words(cost, limit)}",
-        lambda row: _level_words(row.at.get(cost)),
+        lambda row: level_words(row.at.get(cost)),
         lambda row: _mean_of(row.at.get(cost)),
     )
 
@@ -109,7 +109,8 @@ def _mean_of(level: Level | None) -> float | None:
     return None if level is None else level.mean
 
 
-def _level_words(level: Level | None) -> str:
+def level_words(level: Level | None) -> str:
+    """The mean and its spread."""
     if level is None:
         return "-"
     spread = "" if level.spread is None else f" +- {number(level.spread, like=level.mean)}"
@@ -118,8 +119,8 @@ def _level_words(level: Level | None) -> str:
 
 def _final_words(row: Standing) -> str:
     if found := notes(row):
-        return found if row.final is None else f"{_level_words(row.final)}, {found}"
-    return _level_words(row.final)
+        return found if row.final is None else f"{level_words(row.final)}, {found}"
+    return level_words(row.final)
 
 
 def _behind_words(row: Standing) -> str:
