@@ -69,6 +69,7 @@ from fedloom.hyperparameters import frozen as frozen
 from fedloom.hyperparameters import hyper as hyper
 from fedloom.hyperparameters import optimizer as optimizer
 from fedloom.hyperparameters import static as static
+from fedloom.loss import Coupled as Coupled
 from fedloom.problem import Problem as Problem
 from fedloom.problem import Solution as Solution
 from fedloom.solvers import GD as GD

@@ -45,6 +45,14 @@ class Federation(ABC):
 
     weights: Any  # p_k, one for each client, summing to 1
 
+    @property
+    def on_host(self) -> bool:
+        """Whether gradients are computed outside JAX, so that clients side by side gain nothing."""
+        return False
+
+    def check(self, w: Vector) -> None:
+        """Raise a ValueError if the clients' losses cannot be used with the model w, before anything is run."""
+
     @abstractmethod
     def objective(self, k: Scalar) -> Objective:
         """Client k's objective; k may be traced."""

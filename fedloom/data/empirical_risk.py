@@ -2,7 +2,7 @@
 
 All examples are rows of one flat store, and a client is a range of row numbers: no copies, no padding, no object for
 each client. `loss` and `grad` go through examples in a loop of bounded memory; ask `grad` for gradients, JAX cannot
-differentiate `loss` through that loop.
+differentiate `loss` through that loop. A loss that couples rows is given all rows of its client at once.
 """
 
 import dataclasses
@@ -17,9 +17,8 @@ from jax.flatten_util import ravel_pytree
 from fedloom.client import Federation, normalised
 from fedloom.data.split import Split
 from fedloom.hyperparameters import frozen
+from fedloom.loss import Coupled, Loss, Summed
 from fedloom.problem import Key, Scalar, Vector
-
-Loss = Callable[[Any, Any, Key | None], jax.Array]
 
 
 def rows_at_once(w: Vector) -> int:
@@ -46,13 +45,24 @@ def in_chunks(of_chunk: Callable[[jax.Array, jax.Array], Any], zero: Any, size: 
 
 def _summed(of: Any, params: Any, positions: jax.Array, weights: jax.Array, key: Key | None) -> Scalar:
     """The sum of weight * loss over the rows at `positions`; a weight of 0 or False leaves a row out."""
-    losses = of.loss_of(params, rows_at(of.store, of.order, positions), key)
+    rows = rows_at(of.store, of.order, positions)
+    if isinstance(of.loss_of, Summed):
+        return of.loss_of.of(params, rows, weights.astype(jax.tree.leaves(params)[0].dtype), key)
+    losses = of.loss_of(params, rows, key)
     if jnp.shape(losses) != positions.shape:
         raise ValueError(
             f"loss must return one number for each row, shape {positions.shape}, but returns shape "
-            f"{jnp.shape(losses)}; do not average over rows, and note that (n, 1) - (n,) is (n, n)."
+            f"{jnp.shape(losses)}; do not average over rows, and note that (n, 1) - (n,) is (n, n). "
+            "A loss that needs its rows together is fl.Coupled(loss)."
         )
     return jnp.sum(jnp.where(weights != 0, losses * weights.astype(losses.dtype), 0))
+
+
+def _together(loss: Coupled, params: Any, rows: Any, mask: jax.Array, key: Key | None) -> Scalar:
+    value = loss.of(params, rows, mask, key)
+    if jnp.shape(value) != ():
+        raise ValueError(f"A coupled loss must return one number for all rows, but returns shape {jnp.shape(value)}.")
+    return value
 
 
 class EmpiricalRisk(NamedTuple):
@@ -67,8 +77,16 @@ class EmpiricalRisk(NamedTuple):
     unravel: Callable[[Vector], Any]
 
     def _batch_loss(self, params: Any, positions: jax.Array, mask: jax.Array, key: Key | None) -> Scalar:
-        """The loss summed over the examples at `positions` where `mask` is True."""
-        return _summed(self, params, self.offset + jnp.where(mask, positions, 0), mask, key)
+        """The loss summed over the examples at `positions` where `mask` is True; of coupled rows, their loss."""
+        places = self.offset + jnp.where(mask, positions, 0)
+        if isinstance(self.loss_of, Coupled):
+            return _together(self.loss_of, params, rows_at(self.store, self.order, places), mask, key)
+        return _summed(self, params, places, mask, key)
+
+    def _all(self) -> tuple[jax.Array, jax.Array]:
+        """The positions of all local examples, and where they count: what a coupled loss is given."""
+        positions = jnp.arange(self.capacity)
+        return positions, positions < self.size
 
     def _pass(self, of_chunk: Callable[[jax.Array, jax.Array], Any], zero: Any, w: Vector) -> Any:
         """The mean of what `of_chunk(positions, mask)` sums over a chunk of the local examples."""
@@ -77,6 +95,8 @@ class EmpiricalRisk(NamedTuple):
 
     def loss(self, w: Vector) -> Scalar:
         params = self.unravel(w)
+        if isinstance(self.loss_of, Coupled):
+            return self._batch_loss(params, *self._all(), None)
         return self._pass(
             lambda positions, mask: self._batch_loss(params, positions, mask, None),
             jnp.zeros((), w.dtype),
@@ -86,6 +106,8 @@ class EmpiricalRisk(NamedTuple):
     def grad(self, w: Vector) -> Vector:
         params = self.unravel(w)
         gradient = jax.grad(self._batch_loss)
+        if isinstance(self.loss_of, Coupled):
+            return ravel_pytree(gradient(params, *self._all(), None))[0]
         tree = self._pass(
             lambda positions, mask: gradient(params, positions, mask, None),
             jax.tree.map(jnp.zeros_like, params),
@@ -95,6 +117,8 @@ class EmpiricalRisk(NamedTuple):
 
     def batch_grad(self, params: Any, positions: jax.Array, mask: jax.Array, key: Key) -> Any:
         total = jax.grad(self._batch_loss)(params, positions, mask, key)
+        if isinstance(self.loss_of, Coupled):
+            return total
         return jax.tree.map(lambda x: x / jnp.maximum(jnp.sum(mask), 1), total)
 
 
@@ -122,11 +146,54 @@ class Examples(Federation):
             self.unravel,
         )
 
+    @property
+    def on_host(self) -> bool:
+        return isinstance(self.loss_of, Summed)
+
+    def check(self, w: Vector) -> None:
+        check_rows_apart(self, w)
+
     def loss(self, w: Vector) -> Scalar:
-        return _population_loss(self, w)
+        return Federation.loss(self, w) if isinstance(self.loss_of, Coupled) else _population_loss(self, w)
 
     def grad(self, w: Vector) -> Vector:
-        return _population_grad(self, w)
+        return Federation.grad(self, w) if isinstance(self.loss_of, Coupled) else _population_grad(self, w)
+
+
+PROBED = 4  # rows of the batch in which a loss is tried
+_apart: set[Any] = set()  # the losses that were tried
+
+
+def check_rows_apart(federation: Examples, w: Vector) -> None:
+    """Raise a ValueError if the loss of a row depends on the other rows of its batch.
+
+    Such a loss would be wrong without a sign of it: batches are filled up with other rows, and the loss of the
+    population goes through rows of several clients at a time. The first row is tried among others and among copies of
+    itself, near w and not at w, where symmetries may hide the others.
+    """
+    loss = federation.loss_of
+    if isinstance(loss, Coupled):
+        return
+    shapes = str(jax.tree.map(lambda x: (x.shape, x.dtype), (federation.store, w)))
+    each, tried = loss.each if isinstance(loss, Summed) else loss, (loss, federation.unravel, shapes)
+    if tried in _apart:
+        return
+    n = len(jax.tree.leaves(federation.store)[0]) if federation.order is None else len(federation.order)
+    places = np.linspace(0, n - 1, PROBED).astype(np.int32)
+    near = w + 0.01 * jax.random.normal(jax.random.key(0), w.shape, w.dtype)
+
+    @jax.jit
+    def first(store: Any, order: jax.Array | None, positions: jax.Array, v: Vector) -> jax.Array:
+        return each(federation.unravel(v), rows_at(store, order, positions), jax.random.key(0))[0]
+
+    among = [float(first(federation.store, federation.order, p, near)) for p in (places, np.zeros_like(places))]
+    if np.isfinite(among).all() and abs(among[0] - among[1]) > 1e-4 * max(map(abs, among)):
+        raise ValueError(
+            "loss: the number of a row depends on the other rows of its batch, which may be rows that only fill it up, "
+            "or another client's. Give it as fl.Coupled(loss), which gets a mask and the rows of one client, or make "
+            "it a function of the row alone."
+        )
+    _apart.add(tried)
 
 
 # All examples in one pass, example i of client k weighing p_k / n_k: a million small clients cost no more than one
@@ -185,7 +252,8 @@ def examples(
         store: a pytree of arrays with a common leading axis, for example (x, y).
         sizes: how many rows each client owns: the first sizes[0] rows are client 0's, the next sizes[1] client 1's, and
             so on. Or a `Split`, which says for itself who owns what.
-        loss: loss(params, rows, key) gives one number for each row; key is None outside training steps.
+        loss: loss(params, rows, key) gives one number for each row, which depends on that row only; key is None outside
+            training steps. Or a `Coupled` loss, which gives one number for all rows of a batch.
         unravel: from the flat vector to the model's parameters, as jax.flatten_util.ravel_pytree returns it.
         weights: population weights p_k: "examples" (in proportion to sizes), "uniform", or one number for each client.
     """

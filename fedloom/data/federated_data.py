@@ -10,9 +10,10 @@ import numpy as np
 
 from fedloom.data.dataset import Dataset, check_finite, check_labels
 from fedloom.data.describe import Description, description
-from fedloom.data.empirical_risk import Examples, Loss, examples
+from fedloom.data.empirical_risk import Examples, examples
 from fedloom.data.split import Split
 from fedloom.data.splits import by_key, train_test, train_validation
+from fedloom.loss import Loss
 from fedloom.problem import Vector
 
 

@@ -233,4 +233,5 @@ def _checked_model(w: Any, federation: Federation) -> Vector:
             f"w is of type {w.dtype}, but the federation's gradients are of type {grad.dtype}; "
             f"use one float type, for example w.astype({grad.dtype})."
         )
+    federation.check(w)
     return w

@@ -73,6 +73,8 @@ def planned(run: Run, say: Say = lambda words: None) -> Run:
 
 def _choose(run: Run, say: Say) -> Plan:
     """For synchronous rounds. It does not depend on where the run is resumed."""
+    if run.federation.on_host:
+        return Plan(1)
     if not in_steps(run.solver):
         return Plan(min(run.cohort_room, MOST_LANES))
     steps = float(np.mean(LocalSteps(run).of_all())) * run.cohort_room  # of a round, about
@@ -85,6 +87,8 @@ def _choose(run: Run, say: Say) -> Plan:
 def _asynchronous(run: Run) -> Plan:
     """As many jobs side by side as are likely to be waiting, unless one keeps a core busy alone."""
     assert run.buffer is not None
+    if run.federation.on_host:
+        return Plan(1)
     if in_steps(run.solver) and step_operations(run) >= LARGE_STEP:
         return Plan(1)
     seats = run.system.tau + 1 if isinstance(run.system, Delays) else run.cohort_room

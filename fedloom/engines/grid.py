@@ -115,7 +115,7 @@ def structure(point: Any) -> Any:
 
 def points_at_once(run: Run) -> int:
     """How many points like this run to run side by side; 1: run each alone, with `simulate`."""
-    if run.w.size > SMALL_MODEL:
+    if run.w.size > SMALL_MODEL or run.federation.on_host:
         return 1
     clients, room = run.federation.clients, run.cohort_room
     memory, server = (nbytes(jax.eval_shape(init, run.w)) for init in (run.algorithm.init_client, run.algorithm.init))

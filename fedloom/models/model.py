@@ -24,6 +24,12 @@ class Model:
     name: str
     init: Callable[[Key], Any]
     apply: Apply
+    # For a model outside JAX: from a criterion to summed(params, x, y, weights, key), the sum of weight times loss,
+    # with its gradient in the same call. See `fedloom.loss.Summed`.
+    summed: Callable[[Any], Callable[..., jax.Array]] | None = None
+    own: Callable[[Any], Any] = lambda params: params  # parameters as their library has them, e.g. a state_dict
+    packages: tuple[str, ...] = ()  # whose versions can change the bits of a result
+    how: str = ""  # how it is computed, if not by JAX alone: a word or two for a run's `about`
 
     def flat(self, seed: int = 0) -> Vector:
         """Initial parameters as one flat vector."""

@@ -13,16 +13,17 @@ from jax.typing import ArrayLike
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
 from fedloom.cohorts import CohortRule
-from fedloom.data.empirical_risk import Examples, Loss
+from fedloom.data.empirical_risk import Examples
 from fedloom.data.federated_data import FederatedData
 from fedloom.data.inputs import Prepare, plain
 from fedloom.data.quadratic import Quadratics
 from fedloom.data.split import Split
 from fedloom.hyperparameters import nearest
+from fedloom.loss import Coupled, Loss, Summed
 from fedloom.metrics import evaluation
 from fedloom.metrics.evaluation import Rows, Tree
 from fedloom.metrics.scores import Criterion, Metric, accuracy, cross_entropy, loss
-from fedloom.models.model import Apply, Model
+from fedloom.models.model import Model
 from fedloom.problem import Key, Vector
 from fedloom.tasks.evaluated import PARTS, TEST_BLOCKS, Evaluation
 from fedloom.tasks.origin import UNTUNED, Origin, Paper
@@ -51,7 +52,7 @@ class Task:
     name: str
     data: Source | Callable[[int], Source]  # or a function of the seed that makes them
     model: Model | None = None  # None for quadratics, which are functions of w
-    criterion: Criterion = cross_entropy  # (outputs, y) -> the loss of each example
+    criterion: Criterion | Coupled = cross_entropy  # (outputs, y) -> the loss of each example
     metrics: tuple[Metric, ...] = (accuracy,)  # besides the loss
     prepare: Prepare = plain  # (stored rows, key or None) -> (x, y) as model and loss take them
     weights: str | ArrayLike = "examples"  # population weights p_k: "examples", "uniform" or an array
@@ -81,9 +82,8 @@ class Task:
         if not isinstance(self.model, Model):
             raise ValueError(f"Task {self.name!r} has data but no model; give it one, e.g. models.mlp(20, 32, 3).")
         self._check_outputs(data, self.model)
-        federation = data.federation(
-            training_loss(self.criterion, self.model.apply, self.prepare), self.model.unravel, self.weights
-        )
+        training = training_loss(self.criterion, self.model, self.prepare)
+        federation = data.federation(training, self.model.unravel, self.weights)
         return Loaded(self, data, federation, self.model.flat(seed))
 
     def _check_outputs(self, data: FederatedData, model: Model) -> None:
@@ -122,15 +122,34 @@ def _outputs_and_targets(task: Task, model: Model, rows: Rows, key: Key) -> tupl
 
 
 @functools.cache  # the same function for the same task, so that compiled programs are shared
-def training_loss(criterion: Criterion, apply: Apply, prepare: Prepare) -> Loss:
-    """loss(params, rows, key): prepare the rows, apply the model, compare. The key feeds augmentation and dropout."""
+def training_loss(criterion: Criterion | Coupled, model: Model, prepare: Prepare) -> Loss:
+    """Prepare the rows, apply the model, compare. The key feeds augmentation and dropout."""
+
+    def prepared(rows: Rows, key: Key | None) -> tuple[Any, jax.Array, Key | None]:
+        first, second = (None, None) if key is None else jax.random.split(key)
+        return *prepare(rows, first), second
+
+    if isinstance(criterion, Coupled):
+
+        def of_batch(params: Tree, rows: Rows, mask: jax.Array, key: Key | None) -> jax.Array:
+            x, y, key = prepared(rows, key)
+            return criterion.of(model.apply(params, x, key), y, mask)
+
+        return Coupled(of_batch)
 
     def of_rows(params: Tree, rows: Rows, key: Key | None) -> jax.Array:
-        first, second = (None, None) if key is None else jax.random.split(key)
-        x, y = prepare(rows, first)
-        return criterion(apply(params, x, second), y)
+        x, y, key = prepared(rows, key)
+        return criterion(model.apply(params, x, key), y)
 
-    return of_rows
+    if model.summed is None:
+        return of_rows
+    summed = model.summed(criterion)
+
+    def of_sum(params: Tree, rows: Rows, weights: jax.Array, key: Key | None) -> jax.Array:
+        x, y, key = prepared(rows, key)
+        return summed(params, x, y, weights, key)
+
+    return Summed(of_sum, of_rows)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
