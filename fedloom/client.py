@@ -50,7 +50,7 @@ class Federation(ABC):
         """Whether gradients are computed outside JAX, so that clients side by side gain nothing."""
         return False
 
-    def check(self, w: Vector) -> None:
+    def check(self, w: Vector) -> None:  # noqa: B027 (most have nothing to check)
         """Raise a ValueError if the clients' losses cannot be used with the model w, before anything is run."""
 
     @abstractmethod
@@ -107,6 +107,11 @@ class Solver(ABC):
     def offers(self) -> frozenset[str]:
         """What it can do beyond `w`: "lr_sum", "accumulator", and "work" (doing a part of its usual work)."""
         return frozenset()
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a client's solves have the same randomness in every round."""
+        return False
 
     @abstractmethod
     def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
@@ -167,8 +172,17 @@ class Meter(NamedTuple):
 class LocalClient:
     """One client during one exchange. Not a pytree: it lives inside one trace and counts as it goes."""
 
-    def __init__(self, objective: Objective, solver: Solver, key: Key, coin: Key, t: Scalar, work: Scalar):
-        self.objective, self.solver = objective, solver
+    def __init__(
+        self,
+        objective: Objective,
+        solver: Solver,
+        key: Key,
+        coin: Key,
+        t: Scalar,
+        work: Scalar,
+        solves: Key | None = None,  # the randomness of solves, if not `key`
+    ):
+        self.objective, self.solver, self.solves = objective, solver, key if solves is None else solves
         self.key, self.coin, self.t, self.work = key, coin, t, work
         zero = jnp.zeros((), jnp.int32)
         self.meter = Meter(zero, zero, jnp.array(-jnp.inf), zero)
@@ -188,7 +202,7 @@ class LocalClient:
 
     def solve_key(self) -> Key:
         """The randomness of the next solve."""
-        return jax.random.fold_in(self.key, self.meter.calls)
+        return jax.random.fold_in(self.solves, self.meter.calls)
 
     def repeat(self, times: Scalar, step: Callable[[Any], Any], state: Any) -> Any:
         def body(_: Any, carry: Any) -> Any:

@@ -99,7 +99,7 @@ def _visits(solver, k, work, key, room):
 
     def step(s, logs):
         log, keys = logs
-        positions, mask, step_key = solver.batch(s, objective, key)
+        positions, mask, step_key = solver.batch(s, objective, key, solver.first(0))
         row = jnp.where(mask, positions, -1)
         log = log.at[s, : len(row)].set(row.astype(log.dtype))
         return log, keys.at[s].set(jax.random.key_data(step_key))

@@ -71,6 +71,11 @@ def checked(
     for value in (algorithm, solver):
         for name, shape in misplaced_arrays(value).items():
             raise ValueError(f"{type(value).__name__}: {name} must be one number, got an array of shape {shape}.")
+    if buffer is not None and solver.lasting:
+        raise ValueError(
+            f"solver: {solver!r:.100} goes on where the round before ended, but an asynchronous run has no rounds; "
+            "leave continued out."
+        )
     if buffer is not None:
         _check_asynchronous(algorithm, cohort, system, buffer, room)
     elif isinstance(system, Delays):

@@ -4,6 +4,8 @@ import jax
 
 from fedloom.problem import Key, Scalar
 
+NO_ROUND = 2**32 - 1  # in the place of a round's number
+
 
 def exchange_key(key: Key, t: Scalar, e: int) -> Key:
     return jax.random.fold_in(jax.random.fold_in(key, t), e)
@@ -21,6 +23,11 @@ def coin_key(key: Key) -> Key:
 
 def server_key(key: Key) -> Key:
     return jax.random.fold_in(key, 2)
+
+
+def lasting_key(key: Key, e: int, k: Scalar) -> Key:
+    """Randomness of client k that is the same in every round."""
+    return client_key(exchange_key(key, NO_ROUND, e), k)
 
 
 def solve_key(client: Key) -> Key:

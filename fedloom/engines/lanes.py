@@ -39,6 +39,7 @@ class CohortArrays(NamedTuple):
     work: Array  # [room] float: the fraction of the usual work
     keys: Any = None  # [room]: of the clients; made by the program, for all rounds of a call at once
     solve_keys: Any = None  # [room]: of each client's first solve; likewise
+    solves: Any = None  # [room]: of all solves of a client, if their randomness is lasting
 
 
 def cohort_arrays(
@@ -65,7 +66,8 @@ def run_lanes(
     def given(rows: Tree, clients: Array) -> Given:
         who = jnp.minimum(clients, room - 1)  # an empty lane gets some client's numbers, which are not used
         memories = jax.tree.map(lambda r: r.at[cohort.slots[who]].get(mode="clip"), rows)
-        return Given(cohort.ids[who], cohort.keys[who], cohort.solve_keys[who], memories, cohort.work[who])
+        solves = None if cohort.solves is None else cohort.solves[who]
+        return Given(cohort.ids[who], cohort.keys[who], cohort.solve_keys[who], memories, cohort.work[who], solves)
 
     one = jax.eval_shape(lambda rows: jax.tree.map(lambda x: x[0], given(rows, packing.first)), rows)
     split = job.can_split(one)

@@ -15,7 +15,7 @@ from fedloom.client import Federation, LocalClient, Solver
 from fedloom.cohorts import CohortRule
 from fedloom.engines.checks import checked
 from fedloom.engines.costs import message_sizes
-from fedloom.engines.keys import client_key, coin_key, exchange_key, server_key
+from fedloom.engines.keys import client_key, coin_key, exchange_key, lasting_key, server_key
 from fedloom.engines.records import ClientError, Record, Sizes, client_not_finite, server_not_finite
 from fedloom.engines.run import Run
 from fedloom.engines.sync_clock import NoClock, SyncClock, timed
@@ -70,7 +70,10 @@ def _round(run: Run, clock: SyncClock | NoClock, sizes: Sizes, t: int, record: R
         replies, memories = {}, {}
         down = up = 0
         for k, work in zip(draws[e].ids.tolist(), draws[e].work.tolist(), strict=True):
-            client = LocalClient(run.federation.objective(k), run.solver, client_key(key, k), coin_key(key), t, work)
+            solves = lasting_key(run.key, e, k) if run.solver.lasting else None
+            client = LocalClient(
+                run.federation.objective(k), run.solver, client_key(key, k), coin_key(key), t, work, solves
+            )
             own = for_client(run.algorithm, k).exchanges[e]
             memory = clients[k] if k in clients else run.algorithm.init_client(run.w)
             reply, memory = _local(own, message, memory, client, k, t)

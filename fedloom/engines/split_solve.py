@@ -108,6 +108,7 @@ class Given(NamedTuple):
     solve_key: Key  # of its first solve
     memory: Tree
     work: Scalar
+    solves: Any = None  # a key: the randomness of all solves, if not `key`
 
 
 class Underway(NamedTuple):
@@ -133,7 +134,7 @@ class Job(NamedTuple):
 
     def _client(self, kind: Any, given: "Given", **more: Any) -> Any:
         objective = self.federation.objective(given.k)
-        return kind(objective, self.solver, given.key, coin_key(self.key), self.t, given.work, **more)
+        return kind(objective, self.solver, given.key, coin_key(self.key), self.t, given.work, given.solves, **more)
 
     def _local(self, given: Given, client: LocalClient) -> tuple[Tree, Tree]:
         exchange = for_client(self.algorithm, given.k).exchanges[self.e]

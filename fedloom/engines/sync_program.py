@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
 from fedloom.engines.aggregate import Outcome, empty_report, received
-from fedloom.engines.keys import client_key, exchange_key, solve_key
+from fedloom.engines.keys import client_key, exchange_key, lasting_key, solve_key
 from fedloom.engines.lanes import CohortArrays, run_lanes
 from fedloom.engines.packing import Packing
 from fedloom.engines.split_solve import Job
@@ -90,6 +90,8 @@ def _rounds(
     rounds = t + jnp.arange(cohorts[0].ids.shape[0])
     keys = [jax.vmap(lambda t, e=e: exchange_key(key, t, e))(rounds) for e in range(len(cohorts))]
     cohorts = tuple(_with_keys(cohort, k) for cohort, k in zip(cohorts, keys, strict=True))
+    if solver.lasting:
+        cohorts = tuple(_with_lasting_keys(cohort, key, e) for e, cohort in enumerate(cohorts))
 
     def one_round(i: Scalar, carry: tuple[Tree, Tree, tuple[Outcome, ...]]) -> tuple[Tree, Tree, tuple[Outcome, ...]]:
         server, rows, outcomes = carry
@@ -116,6 +118,11 @@ def _rounds(
 def _with_keys(cohort: CohortArrays, key: Key) -> CohortArrays:
     keys = jax.vmap(jax.vmap(client_key, in_axes=(None, 0)))(key, cohort.ids)
     return cohort._replace(keys=keys, solve_keys=jax.vmap(jax.vmap(solve_key))(keys))
+
+
+def _with_lasting_keys(cohort: CohortArrays, key: Key, e: int) -> CohortArrays:
+    solves = jax.vmap(jax.vmap(lambda k: lasting_key(key, e, k)))(cohort.ids)
+    return cohort._replace(solves=solves, solve_keys=jax.vmap(jax.vmap(solve_key))(solves))
 
 
 def _exchange(

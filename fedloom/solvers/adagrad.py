@@ -19,6 +19,7 @@ class State(NamedTuple):
     a: Any
     lr: Scalar
     spent: Scalar
+    first: Any  # the steps of the rounds before, where they matter
 
 
 @frozen
@@ -41,15 +42,15 @@ class Adagrad(Minibatch):
             problem = problem._replace(accumulator=jnp.full_like(problem.start, self.initial))
         tree = problem.map(objective.unravel)
         lr = jnp.asarray(at(self.lr, t), problem.start.dtype)
-        return State(tree.terms(), tree.start, tree.accumulator, lr, jnp.zeros((), jnp.int32))
+        return State(tree.terms(), tree.start, tree.accumulator, lr, jnp.zeros((), jnp.int32), self.first(t))
 
     def step(self, state: State, s: Scalar, objective: Objective, key: Key) -> State:
-        problem, v, a, lr, spent = state
-        positions, mask, key = self.batch(s, objective, key)
+        problem, v, a, lr, spent, first = state
+        positions, mask, key = self.batch(s, objective, key, first)
         g = problem.gradient(objective.batch_grad(v, positions, mask, key), v)
         a = jax.tree.map(lambda x, y: x + y**2, a, g)
         v = jax.tree.map(lambda x, y, z: x - lr * y / (jnp.sqrt(z) + self.epsilon), v, g, a)
-        return State(problem, v, a, lr, spent + jnp.sum(mask, dtype=jnp.int32))
+        return State(problem, v, a, lr, spent + jnp.sum(mask, dtype=jnp.int32), first)
 
     def end(self, state: State) -> Solution:
         return Solution(ravel_pytree(state.v)[0], state.spent, accumulator=ravel_pytree(state.a)[0])

@@ -21,11 +21,27 @@ class Minibatch(StepSolver):
         optional(count), "exactly this many batches, instead of epochs", default=None, kw_only=True
     )
     drop_last: bool = static(flag, "leave out the last batch of a pass if it is not full", default=False, kw_only=True)
+    continued: bool = static(
+        flag,
+        "with steps: go on in the pass over the examples where the round before ended",
+        default=False,
+        kw_only=True,
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.steps is not None and self.epochs != 1:
             raise ValueError(f"{type(self).__name__}: give epochs or steps, not both.")
+        if self.continued and self.steps is None:
+            raise ValueError(f"{type(self).__name__}: continued needs steps; every epoch is a whole pass.")
+
+    @property
+    def lasting(self) -> bool:
+        return self.continued
+
+    def first(self, t: Scalar) -> Scalar | None:
+        """The steps before round t, of a client that has taken part in all rounds; None if every round begins anew."""
+        return t * self.steps if self.continued else None
 
     def _batches(self, size: Any, capacity: int) -> tuple[int, Any]:
         """The size of a batch, and how many there are in an epoch.
@@ -42,11 +58,12 @@ class Minibatch(StepSolver):
             return portion(work, self.steps)
         return portion(work, self.epochs) * self._batches(size, capacity)[1]
 
-    def batch(self, s: Scalar, objective: Objective, key: Key) -> tuple[Any, Any, Key]:
+    def batch(self, s: Scalar, objective: Objective, key: Key, first: Scalar | None) -> tuple[Any, Any, Key]:
         """Step s: the positions of its examples, where these count, and the step's own key.
 
         Every epoch has a fresh random order, which is computed for the batch alone.
         """
+        s = s if first is None else first + s
         batch, per_epoch = self._batches(objective.size, objective.capacity)
         place = s % per_epoch * batch + jnp.arange(batch, dtype=jnp.int32)
         mask = place < objective.size

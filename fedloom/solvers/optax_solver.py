@@ -21,6 +21,7 @@ class State(NamedTuple):
     v: Any
     slots: Any
     spent: Scalar
+    first: Any  # the steps of the rounds before, where they matter
 
 
 @frozen
@@ -36,14 +37,14 @@ class Optax(Minibatch):
     def begin(self, problem: Problem, objective: Objective, t: Scalar) -> State:
         tree = problem.map(objective.unravel)
         slots = jax.tree.map(jnp.asarray, self.optimizer.init(tree.start))
-        return State(tree.terms(), tree.start, slots, jnp.zeros((), jnp.int32))
+        return State(tree.terms(), tree.start, slots, jnp.zeros((), jnp.int32), self.first(t))
 
     def step(self, state: State, s: Scalar, objective: Objective, key: Key) -> State:
-        problem, v, slots, spent = state
-        positions, mask, key = self.batch(s, objective, key)
+        problem, v, slots, spent, first = state
+        positions, mask, key = self.batch(s, objective, key, first)
         g = problem.gradient(objective.batch_grad(v, positions, mask, key), v)
         updates, slots = self.optimizer.update(g, slots, v)
-        return State(problem, optax.apply_updates(v, updates), slots, spent + jnp.sum(mask, dtype=jnp.int32))
+        return State(problem, optax.apply_updates(v, updates), slots, spent + jnp.sum(mask, dtype=jnp.int32), first)
 
     def end(self, state: State) -> Solution:
         return Solution(ravel_pytree(state.v)[0], state.spent)

@@ -21,6 +21,7 @@ class State(NamedTuple):
     lr: Scalar
     steps: Scalar
     spent: Scalar
+    first: Any  # the steps of the rounds before, where they matter
 
 
 @frozen
@@ -53,11 +54,12 @@ class SGD(Minibatch):
         tree = problem.map(objective.unravel)  # once a solve, never once a step
         m = None if self.momentum is None else jax.tree.map(jnp.zeros_like, tree.start)
         zero = jnp.zeros((), jnp.int32)
-        return State(tree.terms(), tree.start, m, jnp.asarray(at(self.lr, t), problem.start.dtype), zero, zero)
+        lr = jnp.asarray(at(self.lr, t), problem.start.dtype)
+        return State(tree.terms(), tree.start, m, lr, zero, zero, self.first(t))
 
     def step(self, state: State, s: Scalar, objective: Objective, key: Key) -> State:
-        problem, v, m, lr, steps, spent = state
-        positions, mask, key = self.batch(s, objective, key)
+        problem, v, m, lr, steps, spent, first = state
+        positions, mask, key = self.batch(s, objective, key, first)
         g = objective.batch_grad(v, positions, mask, key)
         if self.reduction == "sum":
             g = jax.tree.map(lambda x: x * jnp.sum(mask).astype(x.dtype), g)
@@ -70,7 +72,7 @@ class SGD(Minibatch):
         if self.momentum is not None:
             m = g = jax.tree.map(lambda x, y: self.momentum * x + y, m, g)
         v = jax.tree.map(lambda x, y: x - lr * y, v, g)
-        return State(problem, v, m, lr, steps + 1, spent + jnp.sum(mask, dtype=jnp.int32))
+        return State(problem, v, m, lr, steps + 1, spent + jnp.sum(mask, dtype=jnp.int32), first)
 
     def end(self, state: State) -> Solution:
         lr_sum = state.lr * state.steps if "lr_sum" in self.offers else jnp.nan
