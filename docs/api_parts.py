@@ -21,7 +21,7 @@ PARTS = {
         "What an algorithm is made of. [Concepts](../concepts.md) explains how the pieces fit together.",
         (
             *_within("fedloom", "Problem Solution Algorithm Round Exchange Cohort Client Server Federation Objective"),
-            *_within("fedloom", "Solver client.StepSolver frozen hyper static optimizer"),
+            *_within("fedloom", "Solver client.StepSolver Coupled frozen hyper static optimizer"),
             *_within("fedloom.hyperparameters", "Domain interval choice optional"),
         ),
     ),

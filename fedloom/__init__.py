@@ -62,6 +62,7 @@ from fedloom.engines import simulate as simulate
 from fedloom.experiments import Experiment as Experiment
 from fedloom.experiments import compare as compare
 from fedloom.experiments import experiment as experiment
+from fedloom.experiments import load_model as load_model
 from fedloom.experiments import run as run
 from fedloom.experiments import sweep as sweep
 from fedloom.experiments import tune as tune

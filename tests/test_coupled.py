@@ -124,7 +124,7 @@ REFUSED = {
 def test_a_loss_that_couples_rows_without_saying_so_is_refused(name):
     federation = fl.examples(X, SIZES, REFUSED[name])
     for engine in (fl.simulate, fl.reference, fl.events):
-        with pytest.raises(ValueError, match="depends on the other rows of its batch.*fl.Coupled"):
+        with pytest.raises(ValueError, match=r"depends on the other rows of its batch.*fl\.Coupled"):
             engine(fl.FedAvg(), federation, fl.SGD(0.1), jnp.zeros(D), 1)
 
 

@@ -90,8 +90,10 @@ ALLOWED = {  # what each part may import, besides itself
         "hyperparameters",
         "models",
         "problem",
+        "report",  # a study shows itself in a notebook
         "solvers",
         "systems",
+        "tables",
         "tasks",
         "version",
     },

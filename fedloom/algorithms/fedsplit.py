@@ -19,6 +19,7 @@ from fedloom.problem import Problem, Vector
 
 class Memory(NamedTuple):
     z: Vector
+    x: Vector  # its own model: not needed for the next round
 
 
 @frozen
@@ -32,7 +33,7 @@ class FedSplit(Round):
         return Server(w)
 
     def init_client(self, w: Vector) -> Memory:
-        return Memory(z=w)
+        return Memory(z=w, x=w)
 
     def send(self, s: Server) -> Vector:
         return s.w
@@ -41,7 +42,7 @@ class FedSplit(Round):
         v = client.solve(Problem(start=x, anchor=2 * x - k.z, mu=1 / self.eta)).w
         change = 2 * (v - x)
         z = k.z + change
-        return change if self.averaging == "all" else z, Memory(z)
+        return change if self.averaging == "all" else z, Memory(z, v)
 
     def receive(self, s: Server, reply: Vector, cohort: Cohort) -> Server:
         return Server(s.w + cohort.total if self.averaging == "all" else reply)
@@ -49,5 +50,8 @@ class FedSplit(Round):
     def invariant(self, s: Server, k: Memory) -> tuple[Vector, Vector] | None:
         return (s.w, k.z) if self.averaging == "all" else None
 
+    def own_model(self, k: Memory) -> Vector:
+        return k.x
+
     def exact_memory(self, w: Vector, grad: Vector) -> Memory:
-        return Memory(z=w - self.eta * grad)
+        return Memory(z=w - self.eta * grad, x=w)

@@ -7,8 +7,9 @@ import pathlib
 from typing import Any
 
 from fedloom import reproductions, sinks
-from fedloom.cli.flags import add_fields, add_terms, changes, numbers, target, terms
+from fedloom.cli.flags import add_fields, add_terms, changes, target, terms
 from fedloom.cli.output import conclude, new_directory, out_directory, outputs, progress, say_how_long
+from fedloom.experiments.arguments import seed_list
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import SEEDS, comparison, own_target
 from fedloom.experiments.definition import FIELDS, Experiment, method_name
@@ -143,7 +144,7 @@ def _from_file(path: str) -> Experiment:
 
 def _compare(given: argparse.Namespace) -> int:
     looks = {"planned": planned_looks(given.seeds)} if ".." in given.seeds else {}
-    seeds = numbers(str(looks["planned"][0]) if looks else given.seeds, "--seeds")
+    seeds = seed_list(str(looks["planned"][0]) if looks else given.seeds, "--seeds")
     tasks, fields = given.tasks, changes(given)
     sink = [sinks.sink(name) for name in given.sink]
     if all(t.endswith(".toml") for t in tasks):
@@ -205,7 +206,7 @@ def _sweep(given: argparse.Namespace) -> int:
 
 
 def _reproduce(given: argparse.Namespace) -> int:
-    seeds = None if given.seeds is None else numbers(given.seeds, "--seeds")
+    seeds = None if given.seeds is None else seed_list(given.seeds, "--seeds")
     if given.dry_run:
         return say_how_long(reproductions.find(given.name).runs(seeds, given.rounds))
     study = reproductions.reproduce(

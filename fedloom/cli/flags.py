@@ -70,7 +70,7 @@ def take_dotted(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
 # What a namespace has besides options: positional arguments, and what the commands set themselves.
 NOT_OPTIONS = {
     *("command", "do", "dotted", "fields"),
-    *("directories", "directory", "name", "names", "shell", "task", "tasks", "what"),
+    *("directories", "directory", "file", "name", "names", "shell", "task", "tasks", "what"),
 }
 
 
@@ -83,28 +83,6 @@ def nearest_option(text: str, given: argparse.Namespace) -> str:
     more = given.command == "resume" and name in ("--seeds", "--algorithms", "--rounds")
     hint = " `fedloom extend` adds seeds, methods and rounds." if more else ""
     return f"{given.command} has no option {name}.{nearest(name, known)}{hint}"
-
-
-MOST_SEEDS = 10_000
-
-
-def numbers(text: str, option: str) -> list[int]:
-    """--seeds: how many, or a list separated by commas."""
-    try:
-        found = [int(n) for n in text.split(",") if n.strip()]
-    except ValueError:
-        found = []
-    if not found:
-        raise ValueError(f"{option} must be a number of seeds, or a list of seeds separated by commas; got {text!r}.")
-    if twice := [seed for seed in found if found.count(seed) > 1]:
-        raise ValueError(f"{option} lists {twice[0]} twice.")
-    if "," not in text:
-        if found[0] < 1:
-            raise ValueError(f"{option} must be at least 1, got {text}.")
-        if found[0] > MOST_SEEDS:
-            raise ValueError(f"{option} must be at most {MOST_SEEDS:,}, got {text}.")
-        return list(range(found[0]))
-    return found
 
 
 def target(text: str | None, default_metric: str) -> tuple[str, float] | None:

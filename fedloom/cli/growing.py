@@ -6,9 +6,9 @@ import shlex
 from typing import Any
 
 from fedloom import sinks
-from fedloom.cli.flags import numbers
 from fedloom.cli.output import conclude, outputs, progress, works_in
 from fedloom.cli.searching import Searching
+from fedloom.experiments.arguments import seed_list
 from fedloom.experiments.growth import extend, resume_study
 from fedloom.experiments.run_directory import CONFIG
 from fedloom.experiments.study import begin_again, resume_alone
@@ -99,7 +99,7 @@ def _extend(given: argparse.Namespace) -> int:
         raise ValueError(f"--rounds must be a positive integer, got {given.rounds!r}.")
     study = extend(
         path,
-        seeds=None if given.seeds is None else numbers(given.seeds, "--seeds"),
+        seeds=None if given.seeds is None else seed_list(given.seeds, "--seeds"),
         algorithms=names,
         rounds=None if given.rounds is None else int(given.rounds),
         progress=progress(given),

@@ -32,5 +32,7 @@ from fedloom.experiments.sweeps import sweep as sweep
 from fedloom.experiments.sweeps import sweep_table as sweep_table
 from fedloom.experiments.terms import Budget as Budget
 from fedloom.experiments.terms import Terms as Terms
+from fedloom.experiments.trained import Trained as Trained
+from fedloom.experiments.trained import load_model as load_model
 from fedloom.experiments.tuning import resume_tuning as resume_tuning
 from fedloom.experiments.tuning import tune as tune

@@ -28,6 +28,8 @@ from fedloom.experiments.about import versions
 from fedloom.experiments.files import Damaged, reading, write_whole
 from fedloom.problem import Vector
 
+CHECKPOINT = "checkpoint.npz"  # the file of a run's directory
+
 # What a checkpoint says of itself, besides its format.
 META = {"versions": dict, "config": str, "round": int, "counters": dict, "log bytes": int, "arrays": list}
 FORMAT = 3  # 1 stored the weights of dense layers as [in, out]; 2 had no simulated time
@@ -99,6 +101,16 @@ def read_model(path: pathlib.Path) -> np.ndarray:
     """The model of a checkpoint."""
     with _opened(path) as arrays:
         return arrays["w"]
+
+
+def read_memory(path: pathlib.Path, algorithm: Algorithm, w: Vector, k: int) -> Any:
+    """The memory of client k; None if it has not taken part."""
+    leaves, structure = jax.tree.flatten(algorithm.init_client(w))
+    with _opened(path) as arrays:
+        place = np.flatnonzero(arrays["clients"] == k)[:1] if "clients" in arrays else np.zeros(0, int)
+        if not len(place):
+            return None
+        return jax.tree.unflatten(structure, [arrays[f"memory {i}"][place[0]] for i in range(len(leaves))])
 
 
 def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, config: str) -> tuple[Record, int]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedloom.algorithm import Algorithm
+from fedloom.experiments.arguments import Names, Seeds, name_list, reporter, seed_list
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.growth import decided
 from fedloom.experiments.loading import find_task
@@ -21,14 +22,14 @@ SEEDS = (0, 1, 2, 3, 4)  # three leave Student's t so wide that hardly anything 
 
 def compare(
     task: str | Task = "digits",
-    algorithms: Sequence[str | Algorithm] | None = None,
+    algorithms: Names | None = None,
     *,
-    seeds: Sequence[int] | str = SEEDS,
+    seeds: Seeds = SEEDS,
     variant: str | None = None,
     target: tuple[str, float] | None = None,
     terms: Terms = TERMS,
     directory: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     sinks: Sequence[OpenSink] = (),
     **changes: Any,
 ) -> Study:
@@ -36,21 +37,24 @@ def compare(
 
     Args:
         task: the name of a task, FILE.py:NAME, or a task.
-        algorithms: names, which get the task's own settings, or algorithms; None: all that the task has settings for.
-        seeds: one run of each method for each seed. "3..10" starts with three seeds and adds more until one method is
-            separated from all others, or there are ten.
+        algorithms: names, also as "fedavg,scaffold", which get the task's own settings, or algorithms; None: all that
+            the task has settings for.
+        seeds: one run of each method for each seed: a number of seeds or a list. "3..10" starts with three seeds and
+            adds more until one method is separated from all others, or there are ten.
         variant: which of the task's settings to use; the first if None.
         target: a metric and the value to reach; the task's own if None.
         terms: at what cost methods are compared, and what it means to reach the target.
         directory: a new directory for the runs; None keeps everything in memory.
-        progress: a progress reporter.
+        progress: True for a bar in a notebook or at a terminal, or a progress reporter.
         sinks: destinations for the rows, besides the logs.
         changes: fields to change in all experiments: rounds=50, or **{"solver.lr": 0.1}.
     """
     found = task if isinstance(task, Task) else find_task(task)
-    looks = {"planned": planned_looks(seeds)} if isinstance(seeds, str) else {}
-    first = range(looks["planned"][0]) if isinstance(seeds, str) else seeds
-    runs = comparison(task, algorithms, seeds=first, variant=variant, changes=changes)
+    progress = reporter(progress)
+    looks = {"planned": planned_looks(seeds)} if isinstance(seeds, str) and ".." in seeds else {}
+    first = seed_list(looks["planned"][0] if looks else seeds)
+    names = None if algorithms is None else name_list(algorithms)
+    runs = comparison(task, names, seeds=first, variant=variant, changes=changes)
     study = run_all(
         runs,
         directory,

@@ -104,7 +104,7 @@ class Experiment:
         optional(choice("examples", "uniform")), "population weights: examples or uniform", default=None
     )
     own_models: bool = static(
-        flag, "true: also evaluate the clients' own models, which FedDR and FedPD keep", default=False
+        flag, "true: also evaluate the clients' own models, which FedDR, FedPD and FedSplit keep", default=False
     )
     on_nonfinite: str = static(
         choice("raise", "drop"), "a client that returns NaN ends the run (raise) or is left out (drop)", default="raise"
@@ -170,7 +170,7 @@ class Experiment:
         )
         if self.own_models and self.algorithm.own_model(self.algorithm.init_client(loaded.w)) is None:
             name = method_name(self.algorithm)
-            raise ValueError(f"own_models: {name} does not keep a model for each client; FedDR and FedPD do.")
+            raise ValueError(f"own_models: {name} does not keep a model for each client; FedDR, FedPD and FedSplit do.")
         if self.own_models and loaded.data is None:
             raise ValueError(f"own_models: the clients of task {loaded.task.name!r} have no examples.")
         return Checked(loaded, run, Evaluation(loaded, self.evaluate, self.algorithm if self.own_models else None))

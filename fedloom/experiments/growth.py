@@ -14,6 +14,7 @@ from fedloom.algorithm import Algorithm
 from fedloom.evidence.groups import by_task
 from fedloom.evidence.verdicts import separated, verdict
 from fedloom.experiments.about import versions
+from fedloom.experiments.arguments import Names, Seeds, name_list, reporter, seed_list
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import Damaged, only_one
 from fedloom.experiments.looking import is_seen, looked, seeds_of
@@ -46,10 +47,10 @@ from fedloom.hyperparameters import brief, count
 def extend(
     directory: str | os.PathLike[str],
     *,
-    seeds: int | Sequence[int] | None = None,
-    algorithms: Sequence[str | Algorithm] = (),
+    seeds: Seeds | None = None,
+    algorithms: Names = (),
     rounds: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     sinks: Sequence[OpenSink] = (),
 ) -> Study:
     """Add seeds, methods or rounds to a study, or rounds to a single run, and run what is new.
@@ -60,12 +61,15 @@ def extend(
     Args:
         directory: that of the study or of the run.
         seeds: how many there are to be in total, from 0 on, or all of them as a list; none can be taken away.
-        algorithms: methods to add to a comparison, by name or as algorithms.
+        algorithms: methods to add to a comparison, by name, also as "feddyn,feddr", or as algorithms.
         rounds: how many every run is to have in total.
-        progress: a progress reporter.
+        progress: True for a bar in a notebook or at a terminal, or a progress reporter.
         sinks: destinations for the rows, besides the logs.
     """
-    path, added = pathlib.Path(directory), list(algorithms)
+    progress = reporter(progress)
+    path, added = pathlib.Path(directory), name_list(algorithms)
+    if isinstance(seeds, str):
+        seeds = seed_list(seeds)
     if seeds is None and rounds is None and not added:
         raise ValueError("There is nothing to add: give seeds, algorithms or rounds.")
     if rounds is not None and not count.holds(rounds):

@@ -18,13 +18,14 @@ import shlex
 from typing import Any
 
 from fedloom.experiments import checkpoint
+from fedloom.experiments.checkpoint import CHECKPOINT as CHECKPOINT
 from fedloom.experiments.definition import Experiment, method_name
 from fedloom.experiments.files import DRAFT, Damaged, only_one, reading, write_whole
 from fedloom.experiments.result import Result, Row
 from fedloom.experiments.settings import from_toml
 from fedloom.tasks.evaluated import TEST_BLOCKS
 
-CONFIG, ABOUT, LOG, CHECKPOINT, SECONDS = "config.toml", "about.json", "log.jsonl", "checkpoint.npz", "seconds.json"
+CONFIG, ABOUT, LOG, SECONDS = "config.toml", "about.json", "log.jsonl", "seconds.json"
 EARLIER = "earlier.npz"
 # The columns of a log that are not numbers.
 KINDS: dict[str, type] = {"round": int, "diverged": str, "staleness": list, TEST_BLOCKS: dict}

@@ -7,8 +7,8 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fedloom.engines import Clock, NonFiniteUpdate, Record, asynchronous, synchronous
 from fedloom.engines.checks import resumed
@@ -16,6 +16,7 @@ from fedloom.engines.choose_plan import planned
 from fedloom.engines.plan import Plan
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import about
+from fedloom.experiments.arguments import reporter
 from fedloom.experiments.definition import Checked, Experiment, method_name
 from fedloom.experiments.files import Damaged, naming, only_one, write_whole
 from fedloom.experiments.result import COUNTERS, Result, Row, clock_columns
@@ -38,6 +39,9 @@ from fedloom.experiments.run_directory import (
 )
 from fedloom.problem import Vector
 
+if TYPE_CHECKING:
+    from fedloom.experiments.study import Progress
+
 EXPLODED = 1e3  # a loss this many times the first one, or above 1, will not recover
 
 Watch = Callable[[Row], None]
@@ -49,6 +53,7 @@ def run(
     *,
     name: str = "",
     watch: Iterable[Watch] = (),
+    progress: "Progress | bool | None" = None,
     checkpoint_seconds: float = 10.0,
 ) -> Result:
     """Run an experiment to its end.
@@ -58,12 +63,27 @@ def run(
         directory: a new directory for config, log and checkpoints; None keeps the log in memory only.
         name: the name of the curve in reports; the algorithm's if not given.
         watch: functions that are called with every new row.
+        progress: True for a bar in a notebook or at a terminal, or a progress reporter.
         checkpoint_seconds: the time between checkpoints.
     """
     checked = experiment.check()
     if directory is not None:
         create_run(experiment, directory)
-    return finish(experiment, directory, name=name, watch=watch, checkpoint_seconds=checkpoint_seconds, checked=checked)
+    shown, label = reporter(progress), name or method_name(experiment.algorithm)
+    if shown is None:
+        return finish(
+            experiment, directory, name=name, watch=watch, checkpoint_seconds=checkpoint_seconds, checked=checked
+        )
+    watch = [*watch, lambda row: shown.row(label, experiment, row)]
+    shown.begin([(label, experiment)])
+    try:
+        result = finish(
+            experiment, directory, name=name, watch=watch, checkpoint_seconds=checkpoint_seconds, checked=checked
+        )
+        shown.end(result)
+    finally:
+        shown.close()
+    return result
 
 
 def resume(
@@ -135,6 +155,7 @@ class Running:
         self.rows: list[Row] = []
         self.log: BinaryIO | None = None
         self.about = about(experiment, checked)
+        self.memories: Mapping[int, Any] | None = None  # of the clients at the end, if nothing else keeps them
         self.plan: Plan | None = None  # chosen when the rounds begin, unless the directory has one
         self.share = 1.0  # of the elapsed time, which runs side by side divide among them
         self.spent = 0.0  # by earlier processes
@@ -146,7 +167,7 @@ class Running:
             w = self._rounds(record)
         finally:
             self.close()
-        return self.result(w)
+        return dataclasses.replace(self.result(w), memories=self.memories)
 
     def open(self) -> Record | None:
         """Open the log, if there is a directory. Return the record of its last checkpoint."""
@@ -205,6 +226,8 @@ class Running:
                 if not self.take(record, self.evaluation.of(record.w, record.clients)):
                     return None
                 w = record.w
+                if self.directory is None and e.algorithm.own_model(e.algorithm.init_client(w)) is not None:
+                    self.memories = record.clients
                 if self.directory is not None and record.round == whole_rounds(e) < e.rounds:
                     self._save(self.directory, record, EARLIER)
         except NonFiniteUpdate as error:

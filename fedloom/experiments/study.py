@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fedloom.experiments.definition import Checked, Experiment, method_name
 from fedloom.experiments.files import DRAFT, Damaged, only_one, reading
-from fedloom.experiments.result import Result, Row
+from fedloom.experiments.result import Result, Row, to_pandas
 from fedloom.experiments.run_directory import CONFIG, create_run, lengthen, new_directory, read, read_config
 from fedloom.experiments.runs import finish
 from fedloom.experiments.study_file import STUDY as STUDY
@@ -60,6 +60,15 @@ class Study:
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # its kind, and what that kind needs later
     directory: pathlib.Path | None = None
     terms: Terms = TERMS
+
+    def to_pandas(self) -> Any:
+        """The logs of all runs as one pandas DataFrame, with the columns "name" and "seed"."""
+        return to_pandas(self.results)
+
+    def _repr_html_(self) -> str:
+        from fedloom.report.notebook import study_html  # imported late: drawing takes half a second to import
+
+        return study_html(self)
 
 
 class PlacedRun(NamedTuple):

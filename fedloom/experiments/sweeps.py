@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedloom.experiments.arguments import reporter
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.points import Range as Range
 from fedloom.experiments.points import Values, changed_as, json_value, points_of, short
@@ -93,7 +94,7 @@ def sweep(
     directory: str | os.PathLike[str] | None = None,
     random: int | None = None,
     select: Select = USUAL,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Study:
     """Run an experiment with several values of some fields.
 
@@ -104,7 +105,7 @@ def sweep(
         directory: a new directory, in which each run gets its own; None keeps everything in memory.
         random: the number of distinct random points, which the experiment's seed determines; None runs the whole grid.
         select: how `ranking`, `best`, `sweep_table` and `heat_map` judge; its metric is evaluated in all runs.
-        progress: a progress reporter.
+        progress: True for a bar in a notebook or at a terminal, or a progress reporter.
     """
     points = points_of(base, over, random)
     seeds = np.asarray(over.get("seed", [base.seed])).tolist()
@@ -122,7 +123,7 @@ def sweep(
     title = f"{task.name}: a sweep over {', '.join(over)}"
     path = None if directory is None else pathlib.Path(directory)
     placed = create_study(runs, path, title=title, target=target, about=facts)
-    return Study(title, run_side_by_side(placed, progress), target, facts, path)
+    return Study(title, run_side_by_side(placed, reporter(progress)), target, facts, path)
 
 
 def resume_sweep(directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Study:

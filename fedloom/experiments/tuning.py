@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from fedloom.experiments.arguments import Names, name_list, reporter
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.definition import Experiment
@@ -38,7 +39,7 @@ SHARE = interval(0, 1)
 
 def tune(
     task: str | Task = "digits",
-    algorithms: Sequence[str] | None = None,
+    algorithms: Names | None = None,
     *,
     points: int = 24,
     seeds: int = 3,
@@ -46,7 +47,7 @@ def tune(
     validation: float = 0.2,
     select: str | None = None,
     directory: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     sinks: Sequence[OpenSink] = (),
     **changes: Any,
 ) -> Study:
@@ -58,14 +59,14 @@ def tune(
 
     Args:
         task: the name of a task, FILE.py:NAME, or a task.
-        algorithms: names; None: all that the task has settings for.
+        algorithms: names, also as "fedavg,scaffold"; None: all that the task has settings for.
         points: how many combinations of values each method may try.
         seeds: runs of each point, and runs of each method in the comparison, which has other seeds.
         variant: the settings of the task at which the searches start; the first for the engine if None.
         validation: the share of each client's training examples by which points are judged.
         select: the metric to judge by; None: what the task's target is about, on validation data.
         directory: a new directory; None keeps everything in memory.
-        progress: a progress reporter, which is also told after every batch of points.
+        progress: True for a bar, or a progress reporter, which is also told after every batch of points.
         sinks: destinations for the rows of the comparison, besides the logs.
         changes: fields to change in all experiments: rounds=50, engine="events", or **{"solver.batch_size": 20}.
     """
@@ -74,6 +75,7 @@ def tune(
             raise ValueError(f"{name} must be {count.words}, got {value!r}.")
     if not SHARE.holds(validation):
         raise ValueError(f"validation must be {SHARE.words}, got {validation!r}.")
+    algorithms = None if algorithms is None else name_list(algorithms)
     if others := [a for a in algorithms or () if not isinstance(a, str)]:
         raise ValueError(f"algorithms must be names, such as 'fedavg'; got {others[0]!r}.")
     bases = dict(comparison(task, algorithms, seeds=[0], variant=variant, changes=changes))
@@ -90,7 +92,7 @@ def tune(
         plain = tuning.to_plain()
         new_directory(path)
         write_whole(path / TUNING, json.dumps(plain, indent=1).encode())
-    return _go(tuning, path, progress, sinks)
+    return _go(tuning, path, reporter(progress), sinks)
 
 
 def resume_tuning(

@@ -23,6 +23,18 @@ from fedloom.models.text import fedprox_sent140 as fedprox_sent140
 from fedloom.models.text import fedprox_shakespeare as fedprox_shakespeare
 from fedloom.models.text import stackoverflow_nwp as stackoverflow_nwp
 
+
+def named(name: str) -> Model:
+    """The model of this name: one of MODELS, or for example "mlp-784-200-10" or "logistic-784-10"."""
+    kind, *sizes = name.split("-")
+    if kind in ("mlp", "logistic") and all(size.isdecimal() for size in sizes):
+        return mlp(*map(int, sizes)) if kind == "mlp" else logistic(*map(int, sizes))
+    for make in MODELS.values():
+        if make().name == name:
+            return make()
+    raise ValueError(f"FedLoom has no model {name!r}.")
+
+
 MODELS: dict[str, Callable[[], Model]] = {
     "synthetic-logistic": lambda: logistic(60, 10),
     "mnist-logistic": lambda: logistic(784, 10),

@@ -12,7 +12,8 @@ from fedloom.models.model import Model
 from fedloom.problem import Key
 
 
-def _library(name: str) -> Any:
+def library(name: str) -> Any:
+    """A library that comes with an extra of its own name."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -70,7 +71,7 @@ def from_nnx(make: Callable[[Any], Any]) -> Model:
     Training and evaluation are the module's train() and eval(), and each training step seeds its random streams anew.
     Arrays that are not variables are constants, with the values that they have for nnx.Rngs(0).
     """
-    nnx = _library("flax.nnx")
+    nnx = library("flax.nnx")
     module = make(nnx.Rngs(0))
     graph, parameters, rest = nnx.split(module, nnx.Param, ...)
     structure, (values, others) = jax.tree.structure(parameters), jax.tree.flatten(rest)
@@ -95,7 +96,14 @@ def from_nnx(make: Callable[[Any], Any]) -> Model:
             nnx.reseed(module, **dict(zip(streams, jax.random.split(key, len(streams)), strict=True)))
         return module(x)
 
-    return Model(name, init, apply)
+    def own(params: Any) -> Any:
+        module = nnx.merge(
+            graph, jax.tree.unflatten(structure, jax.tree.leaves(params)), jax.tree.unflatten(others, values)
+        )
+        module.eval()
+        return module
+
+    return Model(name, init, apply, own=own)
 
 
 def from_equinox(make: Callable[[Key], Any]) -> Model:
@@ -105,7 +113,7 @@ def from_equinox(make: Callable[[Key], Any]) -> Model:
     training, each example gets its own key if the module's call has an argument `key`. Floating arrays are parameters;
     everything else is constant, with the values that it has for jax.random.key(0).
     """
-    eqx = _library("equinox")
+    eqx = library("equinox")
     module = make(jax.random.key(0))
     name = type(module).__name__
     stateful = jax.tree.leaves(module, is_leaf=lambda x: isinstance(x, eqx.nn.StateIndex))
@@ -122,4 +130,7 @@ def from_equinox(make: Callable[[Key], Any]) -> Model:
             return jax.vmap(module)(x)
         return jax.vmap(lambda one, k: module(one, key=k))(x, jax.random.split(key, len(x)))
 
-    return Model(name, lambda key: eqx.filter(make(key), eqx.is_inexact_array), apply)
+    def own(params: Any) -> Any:
+        return eqx.nn.inference_mode(eqx.combine(params, constants))
+
+    return Model(name, lambda key: eqx.filter(make(key), eqx.is_inexact_array), apply, own=own)

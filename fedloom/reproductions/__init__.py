@@ -4,6 +4,7 @@ import os
 import textwrap
 from collections.abc import Sequence
 
+from fedloom.experiments.arguments import Seeds, reporter, seed_list
 from fedloom.experiments.study import OpenSink, Progress, Study, run_all
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import nearest
@@ -26,30 +27,30 @@ def find(name: str) -> Reproduction:
 def reproduce(
     name: str,
     *,
-    seeds: Sequence[int] | None = None,
+    seeds: Seeds | None = None,
     rounds: int | None = None,
     directory: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     sinks: Sequence[OpenSink] = (),
 ) -> Study:
     """Run an experiment of a paper; `text` of the study says what came out.
 
     Args:
         name: one of REPRODUCTIONS.
-        seeds: one run of each method for each seed; the reproduction's own if None.
+        seeds: one run of each method for each seed, a number of seeds or a list; the reproduction's own if None.
         rounds: of the longest run, the others in proportion; shorter runs check the claims too early.
         directory: a new directory for the runs; None keeps everything in memory.
-        progress: a progress reporter.
+        progress: True for a bar in a notebook or at a terminal, or a progress reporter.
         sinks: where rows go in addition to the logs.
     """
     found = find(name)
     return run_all(
-        found.runs(seeds, rounds),
+        found.runs(None if seeds is None else seed_list(seeds), rounds),
         directory,
         title=f"{name}: {found.about}",
         target=found.target,
         about={"kind": "reproduction", "name": name},
-        progress=progress,
+        progress=reporter(progress),
         sinks=sinks,
     )
 
