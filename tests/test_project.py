@@ -77,6 +77,7 @@ ALLOWED = {  # what each part may import, besides itself
         "schedules",
         "solvers",
     },
+    "tables": {"data", "hyperparameters", "metrics", "models", "tasks"},
     "experiments": {
         "algorithm",
         "algorithms",
@@ -90,6 +91,7 @@ ALLOWED = {  # what each part may import, besides itself
         "problem",
         "solvers",
         "systems",
+        "tables",
         "tasks",
         "version",
     },
