@@ -13,6 +13,7 @@ from fedloom import reproductions as reproductions
 from fedloom import schedules as schedules
 from fedloom import sinks as sinks
 from fedloom import systems as systems
+from fedloom import tables as tables
 from fedloom import tasks as tasks
 from fedloom import theory as theory
 from fedloom.algorithm import Algorithm as Algorithm
@@ -81,6 +82,7 @@ from fedloom.solvers import Optax as Optax
 from fedloom.solvers import ToTolerance as ToTolerance
 from fedloom.systems import Delays as Delays
 from fedloom.systems import System as System
+from fedloom.tables import from_frame as from_frame
 from fedloom.tasks import Task as Task
 from fedloom.tasks import load as load
 from fedloom.version import __version__ as __version__

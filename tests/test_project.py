@@ -79,6 +79,7 @@ ALLOWED = {  # what each part may import, besides itself
         "schedules",
         "solvers",
     },
+    "tables": {"data", "hyperparameters", "metrics", "models", "tasks"},
     "experiments": {
         "algorithm",
         "algorithms",

@@ -34,6 +34,9 @@ class FederatedData:
     test_split: Split | None = None  # the test examples of each client, as rows of `test`
     classes: int | None = None  # labels are 0 .. classes - 1; None: not a classification
     validation_split: Split | None = None  # the validation examples of each client, as rows of `train`
+    preparation: Any = None  # how rows of a table became x and y, and how outputs become predictions
+    # Makes the preparation, and with it x and y, anew: of data whose clients now train on other rows.
+    refit: "Callable[[FederatedData], FederatedData] | None" = None
 
     def __post_init__(self) -> None:
         parts = (
@@ -101,7 +104,12 @@ class FederatedData:
                 f"validation: {share!r} of the clients' {len(split.order)} training examples is not even one example, "
                 "or no client has two; give a larger share."
             )
-        return dataclasses.replace(self, split=kept, validation_split=spared if len(spared.order) else None)
+        return self.divided(kept, spared if len(spared.order) else None, self.test_split)
+
+    def divided(self, split: Split, validation_split: Split | None, test_split: Split | None) -> "FederatedData":
+        """The same examples given to clients differently, and prepared from those that are trained on now."""
+        made = dataclasses.replace(self, split=split, validation_split=validation_split, test_split=test_split)
+        return made if self.refit is None else self.refit(made)
 
     def federation(self, loss: Loss, unravel: Callable[[Vector], Any], weights: Any = "examples") -> Examples:
         """The clients to train on. `loss` and `weights` are as in `examples`."""

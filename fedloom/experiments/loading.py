@@ -94,19 +94,19 @@ def _resplit(task: Task, data: Any, split: dict[str, Any], seed: int) -> Federat
 
     If the task holds examples out for validation, the new clients hold out the same share.
     """
-    if not isinstance(data, FederatedData) or np.ndim(data.train[1]) != 1:
+    function = SPLITS[split.pop("name")]
+    first = next(iter(inspect.signature(function).parameters))
+    if not isinstance(data, FederatedData) or (first != "n" and np.ndim(data.train[1]) != 1):
         raise ValueError(f"split: the data of task {task.name!r} have no labels to split by.")
     held = 0 if data.validation_split is None else len(data.validation_split.order)
     share = held / (held + len(data.split.order))
     data = data.with_validation(0, seed)
     rows = np.sort(data.split.order)
     labels = np.asarray(data.train[1])[rows]
-    function = SPLITS[split.pop("name")]
-    first = next(iter(inspect.signature(function).parameters))
     try:
         divided = function(len(labels) if first == "n" else labels, seed=seed, **split)
     except TypeError as error:
         raise ValueError(f"split: {error}.") from error
     divided = dataclasses.replace(divided, order=rows[divided.order]).at_least(1)
-    anew = dataclasses.replace(data, split=divided, test_split=None)
+    anew = data.divided(divided, None, None)
     return anew.with_validation(share, seed) if held else anew

@@ -1,0 +1,85 @@
+"""The statistics of training rows, as sums that clients report.
+
+No row leaves its client: a client computes sums over its own training rows, and a server adds the sums of all clients.
+It takes two exchanges, because the sum of squared deviations needs the mean of all; the sum of squares, in one exchange,
+would lose all digits of a column such as the year.
+
+    1. client k sends the number of its values, their sum, and how many rows have each category
+       mean = sum_k sums_k / sum_k counts_k
+    2. client k sends sum (value - mean)^2
+       deviation = sqrt(sum_k squares_k / sum_k counts_k)
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedloom.tables.columns import Table
+from fedloom.tables.preparation import Category, Number, Preparation, Quantity, as_floats
+
+# A column whose deviation is smaller than this, relative to its mean, has equal values: the mean of equal numbers is
+# not exactly that number.
+_ROUNDING = 1e-11
+
+
+class Sums(NamedTuple):
+    """What one client, or several together, report in the first exchange."""
+
+    counts: np.ndarray  # of each column of numbers: how many values there are
+    totals: np.ndarray  # and their sum
+    categories: tuple[np.ndarray, ...]  # of each column of texts: how many rows have each category
+
+
+def of_client(numbers: np.ndarray, codes: np.ndarray, sizes: Sequence[int]) -> Sums:
+    """The sums over the rows of one client: numbers [rows, columns] and codes of categories [rows, columns]."""
+    categories = (np.bincount(c[c >= 0], minlength=size) for c, size in zip(codes.T, sizes, strict=True))
+    return Sums((~np.isnan(numbers)).sum(axis=0), np.nansum(numbers, axis=0), tuple(categories))
+
+
+def squares_of_client(numbers: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """The sums of squared deviations from the mean of all clients, over the rows of one client."""
+    return np.nansum((numbers - mean) ** 2, axis=0)
+
+
+def added(a: Sums, b: Sums) -> Sums:
+    """The sums of two together."""
+    categories = tuple(x + y for x, y in zip(a.categories, b.categories, strict=True))
+    return Sums(a.counts + b.counts, a.totals + b.totals, categories)
+
+
+def fitted(unfitted: Preparation, table: Table, clients: Sequence[np.ndarray]) -> Preparation:
+    """The preparation with the statistics of the training rows; clients[k] are the rows of client k."""
+    numeric = [column for column in (*unfitted.columns, unfitted.label) if isinstance(column, Number | Quantity)]
+    textual = [column for column in unfitted.columns if isinstance(column, Category)]
+    numbers = _side_by_side([as_floats(c.name, table.columns[c.name]) for c in numeric], table.rows)
+    codes = _side_by_side([c.codes(table.columns[c.name]) for c in textual], table.rows)
+    sizes = [len(column.categories) for column in textual]
+
+    with np.errstate(over="ignore", invalid="ignore"):  # found below
+        sums = functools.reduce(added, (of_client(numbers[rows], codes[rows], sizes) for rows in clients))
+        n = np.maximum(sums.counts, 1)
+        mean = sums.totals / n
+        squares = functools.reduce(np.add, (squares_of_client(numbers[rows], mean) for rows in clients))
+        deviation = np.sqrt(squares / n)
+        deviation = np.where(deviation <= _ROUNDING * np.abs(mean), 1.0, deviation)
+
+    made: dict[str, Number | Category | Quantity] = {}
+    for j, column in enumerate(numeric):
+        center, spread = float(mean[j]), float(deviation[j])
+        if not np.isfinite(spread):
+            raise ValueError(f"The numbers of column {column.name!r} are too large to be squared; divide them first.")
+        made[column.name] = (
+            dataclasses.replace(column, mean=center, deviation=spread)
+            if isinstance(column, Quantity)
+            else dataclasses.replace(column, mean=center, scale=1 / spread if sums.counts[j] else 0.0)
+        )
+    for column, counts in zip(textual, sums.categories, strict=True):
+        made[column.name] = dataclasses.replace(column, seen=tuple((counts > 0).tolist()))
+    return Preparation(tuple(made[c.name] for c in unfitted.columns), made.get(unfitted.label.name, unfitted.label))
+
+
+def _side_by_side(columns: list[np.ndarray], rows: int) -> np.ndarray:
+    return np.stack(columns, axis=1) if columns else np.zeros((rows, 0), np.int64)
