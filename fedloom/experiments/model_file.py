@@ -62,7 +62,10 @@ def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
                 text = (file.metadata() or {}).get(FACTS)
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         elif path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as npz:
+            with (
+                path.open("rb") as opened,
+                np.load(opened, allow_pickle=False) as npz,
+            ):
                 arrays = {name: npz[name] for name in npz.files}
             text = arrays.pop(FACTS).tobytes().decode() if FACTS in arrays else None
         elif path.suffix == ".pt":
