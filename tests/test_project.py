@@ -89,6 +89,7 @@ ALLOWED = {  # what each part may import, besides itself
         "engines",
         "evidence",  # a study that grows until it is decided asks for the verdict
         "hyperparameters",
+        "metrics",
         "models",
         "problem",
         "report",  # a study shows itself in a notebook

@@ -8,17 +8,16 @@ import contextlib
 import errno
 import os
 import sys
-import traceback
 from typing import Any, NoReturn
 
 import jax
 
-from fedloom.cli import experimenting, growing, listing, taking, tuning
+from fedloom.cli import checking, experimenting, growing, listing, taking, tuning
 from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
 from fedloom.cli.output import forget, how_to_resume
-from fedloom.experiments.loading import OWN_FILES
+from fedloom.experiments.own_files import own_words
 from fedloom.hyperparameters import nearest
 from fedloom.places import cache_directory
 from fedloom.version import __version__
@@ -64,6 +63,7 @@ def parser(complete: bool = False) -> argparse.ArgumentParser:
     growing.add(commands)
     tuning.add(commands, complete)
     taking.add(commands)
+    checking.add(commands, complete)
     listing.add(commands, complete)
     shell = commands.add_parser("completion", help="print a completion script for your shell")
     shell.add_argument("shell", choices=("bash", "zsh", "tcsh"), help='for bash: eval "$(fedloom completion bash)"')
@@ -135,11 +135,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _explained(error: Exception | SystemExit) -> tuple[int, str]:
     """The exit code and the message for an error; code 0 if the error is a fault of FedLoom's."""
-    if place := _own_line(error):
-        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        if isinstance(error, SystemExit):
-            said = "this ends the program (SystemExit); raise an error instead."
-        return 2, f"{place}: {said}"
+    if words := own_words(error):
+        return 2, words
     if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
         where = "standard output" if error.filename is None else error.filename
         if error.errno in BAD_NAMES:
@@ -148,15 +145,6 @@ def _explained(error: Exception | SystemExit) -> tuple[int, str]:
     if isinstance(error, ValueError | ImportError | FileNotFoundError):
         return 2, str(error)
     return 0, ""
-
-
-def _own_line(error: Exception | SystemExit) -> str:
-    """The file and line of the user's own that an error comes from, if there is one."""
-    if isinstance(error, SyntaxError) and error.filename in OWN_FILES:
-        return f"{error.filename}, line {error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename in OWN_FILES]
-    return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
 
 
 def _close_output() -> None:

@@ -13,9 +13,12 @@ from fedloom.data.catalogue import CATALOGUE
 from fedloom.data.download import fetch
 from fedloom.data.splits import SPLITS
 from fedloom.experiments.about import figures
-from fedloom.experiments.loading import find_task
+from fedloom.experiments.loading import TASK, find_task
+from fedloom.experiments.own_files import Kind, find, is_reference
+from fedloom.experiments.plain import OWN_KINDS
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import brief, nearest
+from fedloom.metrics import LOSSES, METRICS
 from fedloom.models import MODELS
 from fedloom.places import data_directory
 from fedloom.reproductions import REPRODUCTIONS
@@ -55,6 +58,14 @@ def _experiments() -> Iterable[tuple[str, ...]]:
     return ((r.name, ", ".join(r.needs) or "-", r.about) for r in REPRODUCTIONS.values())
 
 
+def _losses() -> Iterable[tuple[str, ...]]:
+    return ((name, _first_line(function)) for name, function in LOSSES.items())
+
+
+def _metrics() -> Iterable[tuple[str, ...]]:
+    return ((name, f"{'larger' if m.larger_is_better else 'smaller'} is better") for name, m in METRICS.items())
+
+
 def _regularizers() -> Iterable[tuple[str, ...]]:
     return ((name, _first_line(kind)) for name, kind in regularizers.REGULARIZERS.items())
 
@@ -78,6 +89,8 @@ LISTS: dict[str, tuple[tuple[str, ...], Callable[[], Iterable[tuple[str, ...]]]]
     "algorithms": (("algorithm", "about"), _algorithms),
     "experiments": (("experiment", "data", "about"), _experiments),
     "models": (("model", "parameters"), _models),
+    "losses": (("loss", "about"), _losses),
+    "metrics": (("metric", "about"), _metrics),
     "splits": (("split", "about"), _splits),
     "solvers": (("solver", "about"), _solvers),
     "cohorts": (("cohort", "about"), _cohorts),
@@ -129,13 +142,16 @@ def add(commands: Any, complete: bool) -> None:
     list_ = commands.add_parser("list", help="list tasks, algorithms, experiments, models, splits, ...")
     list_.add_argument("what", choices=tuple(LISTS), help="one of %(choices)s")
     list_.set_defaults(do=_list)
-    for name, words, do in (
-        ("show", "show what a task, an algorithm, a solver or a cohort is made of, and the papers' settings", _show),
-        ("describe", "load a task's data and describe its clients, with a picture", _describe),
+    tasks = "a name from `fedloom list tasks`"
+    parts = "a name from `fedloom list tasks`, algorithms, solvers or cohorts"
+    made_of = "show what a task, an algorithm, a solver or a cohort is made of, and the papers' settings"
+    for name, words, names, do in (
+        ("show", made_of, parts, _show),
+        ("describe", "load a task's data and describe its clients, with a picture", tasks, _describe),
     ):
         command = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
         choices = tuple(TASKS) if complete else None
-        command.add_argument("task", help="a name from `fedloom list tasks`", choices=choices, metavar="name")
+        command.add_argument("task", help=f"{names}, or FILE.py:NAME", choices=choices, metavar="name")
         command.set_defaults(do=do)
         if name == "describe":
             command.add_argument("--seed", type=int, default=0, help="the seed of the split (default 0)")
@@ -163,13 +179,25 @@ def _download(given: argparse.Namespace) -> int:
     return 0
 
 
+KINDS = (TASK, *(kind for _, kind in OWN_KINDS))
+SHOWN = Kind(
+    "task, algorithm, solver or cohort rule",
+    "a Task, nor a subclass of Algorithm, Solver or CohortRule that is made with frozen",
+    lambda value: any(kind.holds(value) for kind in KINDS),
+)
+
+
 def _show(given: argparse.Namespace) -> int:
+    if is_reference(given.task):
+        found = find(given.task, SHOWN)
+        print(show(found) if isinstance(found, Task) else show_value(found.__name__, found))
+        return 0
     for registry in (ALGORITHMS, solvers.SOLVERS, cohorts.COHORTS):
         if given.task in registry and given.task not in TASKS:
             print(show_value(given.task, registry[given.task]))
             return 0
     known = [*TASKS, *ALGORITHMS, *solvers.SOLVERS, *cohorts.COHORTS]
-    if given.task not in TASKS and ":" not in given.task:
+    if given.task not in TASKS:
         raise ValueError(f"There is no task, algorithm, solver or cohort {given.task!r}.{nearest(given.task, known)}")
     print(show(find_task(given.task)))
     return 0

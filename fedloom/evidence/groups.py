@@ -11,10 +11,17 @@ from fedloom.experiments.study import Study
 
 def by_task(study: Study) -> dict[str, list[Result]]:
     """The results of each task, in the order of the study."""
+    names = {_given(r): r.about["task"] for r in study.results if "task" in r.about}  # as runs that began noted them
     found: dict[str, list[Result]] = {}
     for result in study.results:
-        found.setdefault(result.experiment.base_task().name, []).append(result)
+        given = _given(result)
+        found.setdefault(names.get(given, given.rpartition(":")[2]), []).append(result)
     return found
+
+
+def _given(result: Result) -> str:
+    task = result.experiment.task
+    return task if isinstance(task, str) else task.name
 
 
 def by_name(results: Iterable[Result]) -> dict[str, list[Result]]:

@@ -14,6 +14,7 @@ import numpy as np
 from fedloom.data.describe import label_counts
 from fedloom.experiments.definition import Checked, Experiment
 from fedloom.experiments.origins import origin
+from fedloom.experiments.used_files import digests
 from fedloom.hyperparameters import brief
 from fedloom.tasks import Loaded
 from fedloom.tasks.evaluated import owners_of_tests
@@ -78,15 +79,17 @@ def _digest(store: Any) -> str:
 
 
 def about(experiment: Experiment, checked: Checked) -> dict[str, Any]:
-    """Figures of the task and of the experiment, the metrics that are evaluated, the versions and the machine."""
+    """Figures of the task and of the experiment, metrics that are evaluated, files, versions and the machine."""
     metrics = checked.evaluation.metrics
     return {
         **figures(checked.loaded),
         "exchanges": len(experiment.algorithm.exchanges),  # in a round
         "cohort": brief(experiment.cohort),
+        "room": checked.run.cohort_room,
         "setting": origin(experiment),
         "metrics": {name: m.larger_is_better for name, m in metrics.items()},
         "bounds": {name: [b if math.isfinite(b) else None for b in m.bounds] for name, m in metrics.items()},
+        "files": digests([experiment]),
         "versions": versions(),
         "machine": machine(),
     }

@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from fedloom.experiments.definition import FIELDS, PARTS, Experiment
-from fedloom.experiments.plain import from_plain
+from fedloom.experiments.definition import FIELDS, PARTS, Experiment, entries
+from fedloom.experiments.own_files import forget_changed, path_of, references_in
+from fedloom.experiments.plain import from_plain, from_record
 from fedloom.hyperparameters import nearest
 from fedloom.systems import System
 
@@ -18,13 +19,19 @@ def changed(old: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """
     whole = {k: v for k, v in changes.items() if k in PARTS and not isinstance(v, Mapping | str)}
     base = dataclasses.replace(old, **whole)
-    tables = _nested({k: v for k, v in changes.items() if k not in whole})
+    tables = nested({k: v for k, v in changes.items() if k not in whole})
     return dataclasses.replace(base, **fields_from(tables, base))
 
 
-def fields_from(tables: Mapping[str, Any], old: Experiment | None = None) -> dict[str, Any]:
-    """The fields of an experiment from plain data. What a table does not mention is kept from the old experiment."""
+def fields_from(tables: Mapping[str, Any], old: Experiment | None = None, recorded: bool = False) -> dict[str, Any]:
+    """The fields of an experiment from plain data. What a table does not mention is kept from the old experiment.
+
+    Of a table that a run has `recorded`, what is one's own may be gone.
+    """
     fields: dict[str, Any] = {}
+    tables = {k: entries(v) if k == "metrics" and isinstance(v, str) and v != "none" else v for k, v in tables.items()}
+    for path in map(path_of, references_in(tables)):
+        forget_changed(path)
     for name, value in tables.items():
         if name not in FIELDS:
             raise ValueError(f"An experiment has no field {name!r}.{nearest(name, FIELDS)}")
@@ -38,13 +45,14 @@ def fields_from(tables: Mapping[str, Any], old: Experiment | None = None) -> dic
         elif name in PARTS and isinstance(value, Mapping | str):
             if name == "system" and before is None:
                 before = System()  # the kind of system that a table without a name means
-            fields[name] = from_plain(value, PARTS[name], name, before)
+            read = from_record if recorded else from_plain
+            fields[name] = read(value, PARTS[name], name, before)
         else:
             fields[name] = value
     return fields
 
 
-def _nested(changes: Mapping[str, Any]) -> dict[str, Any]:
+def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted names as tables: {"solver": "gd", "solver.lr": 1} becomes {"solver": {"name": "gd", "lr": 1}}."""
     tables: dict[str, Any] = {}
     for key, value in sorted(changes.items(), key=lambda item: item[0].count(".")):

@@ -10,11 +10,10 @@ from fedloom.experiments.definition import Experiment
 from fedloom.experiments.growth import decided
 from fedloom.experiments.loading import find_task
 from fedloom.experiments.looking import planned_looks
-from fedloom.experiments.recipe import recipe
+from fedloom.experiments.recipe import method_names, recipe
 from fedloom.experiments.settings import experiment, methods
 from fedloom.experiments.study import TERMS, OpenSink, Progress, Runs, Study, run_all
 from fedloom.experiments.terms import Terms
-from fedloom.hyperparameters import brief
 from fedloom.tasks import Task
 
 SEEDS = (0, 1, 2, 3, 4)  # three leave Student's t so wide that hardly anything can be told apart
@@ -37,8 +36,8 @@ def compare(
 
     Args:
         task: the name of a task, FILE.py:NAME, or a task.
-        algorithms: names, also as "fedavg,scaffold", which get the task's own settings, or algorithms; None: all that
-            the task has settings for.
+        algorithms: names, also as "fedavg,scaffold", which get the task's own settings, FILE.py:NAME, or algorithms;
+            None: all that the task has settings for.
         seeds: one run of each method for each seed: a number of seeds or a list. "3..10" starts with three seeds and
             adds more until one method is separated from all others, or there are ten.
         variant: which of the task's settings to use; the first if None.
@@ -89,7 +88,6 @@ def comparison(
     if not chosen:
         raise ValueError("algorithms must name at least one; `fedloom list algorithms` lists them.")
     runs: list[tuple[str, Experiment]] = []
-    for algorithm in chosen:
-        name = brief(algorithm) if isinstance(algorithm, Algorithm) else algorithm
+    for name, algorithm in zip(method_names(chosen), chosen, strict=True):
         runs += [(name, experiment(task, algorithm, variant, seed=seed, **(changes or {}))) for seed in seeds]
     return runs

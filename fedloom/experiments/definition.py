@@ -5,8 +5,7 @@ Its fields are also the keys of a TOML file and the options of the command line.
 
 import dataclasses
 import json
-import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +18,11 @@ from fedloom.cohorts import COHORTS, CohortRule
 from fedloom.engines.checks import checked
 from fedloom.engines.plan import Plan
 from fedloom.engines.run import Run
-from fedloom.experiments.loading import RESPLIT, check_split, find_task, load
-from fedloom.experiments.plain import name_of, to_plain
+from fedloom.experiments.loading import RESPLIT, check_split, find_loss, find_metric, find_model, find_task, load
+from fedloom.experiments.own_files import absolute, is_reference
+from fedloom.experiments.plain import Lost, name_of, to_plain
 from fedloom.hyperparameters import Domain, check_fields, choice, flag, frozen, interval, nearest, optional, static
+from fedloom.metrics import LOSSES, METRICS
 from fedloom.models import MODELS
 from fedloom.solvers import SOLVERS
 from fedloom.systems import SYSTEMS, Delays, System
@@ -36,18 +37,29 @@ def _integer(least: int) -> Domain:
 
 
 _task = Domain("a name or a Task", lambda v: isinstance(v, str | Task))
-_algorithm = Domain("an Algorithm, e.g. FedAvg()", lambda v: isinstance(v, Algorithm), ALGORITHMS)
-_solver = Domain("a Solver, e.g. SGD(0.1)", lambda v: isinstance(v, Solver), SOLVERS)
-_cohort = Domain("a CohortRule, e.g. uniform(10)", lambda v: isinstance(v, CohortRule), COHORTS)
+_algorithm = Domain("an Algorithm, e.g. FedAvg()", lambda v: isinstance(v, Algorithm | Lost), ALGORITHMS)
+_solver = Domain("a Solver, e.g. SGD(0.1)", lambda v: isinstance(v, Solver | Lost), SOLVERS)
+_cohort = Domain("a CohortRule, e.g. uniform(10)", lambda v: isinstance(v, CohortRule | Lost), COHORTS)
 _system = Domain("a System, e.g. System(speeds=2.0)", lambda v: isinstance(v, System | Delays), SYSTEMS)
 _split = Domain(
     "a name or a table such as {name = 'iid', clients = 10}", lambda v: isinstance(v, Mapping), choices=RESPLIT
 )
-_model = Domain("a name from `fedloom list models`", lambda v: isinstance(v, str), choices=tuple(MODELS))
-_evaluate = Domain(
-    "a list such as ['test', 'train:5000']",
-    lambda v: isinstance(v, tuple) and len(v) > 0 and all(isinstance(entry, str) and entry for entry in v),
+_model = Domain(
+    "a name from `fedloom list models`, or FILE.py:NAME", lambda v: isinstance(v, str), choices=tuple(MODELS)
 )
+_loss = Domain(
+    "a name from `fedloom list losses`, or FILE.py:NAME", lambda v: isinstance(v, str), choices=tuple(LOSSES)
+)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) > 0 and all(isinstance(entry, str) and entry for entry in value)
+
+
+_evaluate = Domain("a list such as ['test', 'train:5000']", _texts)
+_metrics = Domain("a list such as ['accuracy', 'FILE.py:NAME']", _texts, choices=tuple(METRICS))
+# Fields that are names, or lists of names, with their registries; FILE.py:NAME is one's own.
+NAMED: dict[str, Mapping[str, Any]] = {"model": MODELS, "loss": LOSSES, "metrics": METRICS}
 _plan = Domain("'auto' or LANESxDEVICES, such as '5x2'", lambda v: isinstance(v, str))
 
 
@@ -64,7 +76,7 @@ class Experiment:
     """Everything that determines a run: equal experiments give equal logs, bit for bit, on the same machine and
     with the same plan (a measured plan is remembered, and a resumed run keeps its own).
 
-    `experiment("digits", "feddyn")` makes one from a task's own settings. Split, model and weights are the task's
+    `experiment("digits", "feddyn")` makes one from a task's own settings. Split, model, loss and weights are the task's
     unless they are given here. The seed determines the split, the initial model, the cohorts and the minibatches, so
     experiments that differ only in the algorithm see the same clients.
     """
@@ -99,7 +111,17 @@ class Experiment:
         "split the data differently: --split dirichlet --split.clients 50 --split.alpha 0.1",
         default=None,
     )
-    model: str | None = static(optional(_model), "another model, from `fedloom list models`", default=None)
+    model: str | None = static(
+        optional(_model), "another model, from `fedloom list models`, or FILE.py:NAME", default=None
+    )
+    loss: str | None = static(
+        optional(_loss), "another loss, from `fedloom list losses`, or FILE.py:NAME", default=None
+    )
+    metrics: tuple[str, ...] | None = static(
+        optional(_metrics),
+        "more metrics, from `fedloom list metrics`, or FILE.py:NAME, separated by commas",
+        default=None,
+    )
     weights: str | None = static(
         optional(choice("examples", "uniform")), "population weights: examples or uniform", default=None
     )
@@ -125,34 +147,46 @@ class Experiment:
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.evaluate, str | list):  # as files and the command line write it
-            entries = self.evaluate.split(",") if isinstance(self.evaluate, str) else self.evaluate
-            listed = tuple(entry.strip() if isinstance(entry, str) else entry for entry in entries)
-            object.__setattr__(self, "evaluate", listed)
+        for name in ("evaluate", "metrics"):
+            if isinstance(value := getattr(self, name), str | list):  # as files and the command line write it
+                object.__setattr__(self, name, tuple(entries(value)))
         check_fields(self)
-        if self.model is not None and self.model not in MODELS:
-            raise ValueError(f"model: there is no {self.model!r}.{nearest(self.model, MODELS)}")
+        object.__setattr__(self, "task", absolute(self.task))
+        for name, registry in NAMED.items():
+            value = getattr(self, name)
+            for entry in (value,) if isinstance(value, str) else value or ():
+                if entry not in registry and not is_reference(entry):
+                    raise ValueError(f"{name}: there is no {entry!r}.{nearest(entry, registry)}")
+            whole = tuple(map(absolute, value)) if isinstance(value, tuple) else absolute(value)
+            object.__setattr__(self, name, whole)
         if self.split is not None:
             check_split(self.split)
         if self.plan != "auto":
             Plan.from_text(self.plan)
         if self.engine != "events" and self.buffer != 1:
             raise ValueError(f"buffer = {self.buffer} requires the asynchronous engine; add engine = 'events'.")
-        if isinstance(self.task, str) and ".py:" in self.task:  # a run may be resumed from another folder
-            path, _, name = self.task.rpartition(":")
-            object.__setattr__(self, "task", f"{pathlib.Path(path).resolve()}:{name}")
 
     def base_task(self) -> Task:
         """The task itself, without the experiment's own split, model and weights."""
-        return self.task if isinstance(self.task, Task) else find_task(self.task)
+        return self.task if isinstance(self.task, Task) else find_task(self.task, again=False)
 
     def load(self) -> Loaded:
-        """The task's data for this seed, with the experiment's own split, validation part, model and weights."""
+        """The task's data for this seed, with the experiment's own split, validation part, model, loss and weights."""
         split = None if self.split is None else json.dumps({k: _number(v) for k, v in self.split.items()})  # hashable
-        return load(self.base_task(), self.seed, split, self.model, self.weights, self.validation)
+        model = None if self.model is None else find_model(self.model)
+        loss = None if self.loss is None else find_loss(self.loss)
+        metrics = tuple(map(find_metric, self.metrics or ()))
+        return load(self.base_task(), self.seed, split, model, loss, metrics, self.weights, self.validation)
+
+    @property
+    def lost(self) -> str:
+        """Why an experiment that was read from a directory cannot be run, if a file that it names is not as it was."""
+        return next((f"{name}: {v.why}" for name in PARTS if isinstance(v := getattr(self, name), Lost)), "")
 
     def check(self) -> "Checked":
         """Load the data and raise a ValueError for whatever cannot be run, before anything is compiled."""
+        if self.lost:
+            raise ValueError(self.lost)
         loaded = self.load()
         asynchronous = self.engine == "events"
         run = checked(
@@ -206,10 +240,18 @@ FIELDS: dict[str, dataclasses.Field] = {f.name: f for f in dataclasses.fields(Ex
 PARTS = {name: f.metadata["domain"].registry for name, f in FIELDS.items() if f.metadata["domain"].registry}
 
 
+def entries(value: str | Sequence[Any]) -> list[Any]:
+    """A list, which may be written with commas."""
+    listed = value.split(",") if isinstance(value, str) else value
+    return [entry.strip() if isinstance(entry, str) else entry for entry in listed]
+
+
 def _number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def method_name(algorithm: Algorithm) -> str:
+def method_name(algorithm: Algorithm | Lost) -> str:
     """The name under which an algorithm is registered, or that of its class."""
+    if isinstance(algorithm, Lost):
+        return algorithm.table["name"].rpartition(":")[2]
     return name_of(algorithm, ALGORITHMS) or type(algorithm).__name__

@@ -18,7 +18,8 @@ from fedloom.experiments.arguments import Names, Seeds, name_list, reporter, see
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import Damaged, only_one
 from fedloom.experiments.looking import is_seen, looked, seeds_of
-from fedloom.experiments.recipe import from_recipe
+from fedloom.experiments.own_files import path_of, references_in
+from fedloom.experiments.recipe import from_recipe, method_names
 from fedloom.experiments.result import Result
 from fedloom.experiments.run_directory import (
     ABOUT,
@@ -30,7 +31,7 @@ from fedloom.experiments.run_directory import (
     read_json,
     read_rows,
 )
-from fedloom.experiments.runs import check_start
+from fedloom.experiments.runs import check_files, check_start
 from fedloom.experiments.study import OpenSink, Progress, Study, read_study, resume_alone, resume_runs, run_all
 from fedloom.experiments.study_file import (
     STUDY,
@@ -41,7 +42,8 @@ from fedloom.experiments.study_file import (
     read_study_file,
     write_study_file,
 )
-from fedloom.hyperparameters import brief, count
+from fedloom.experiments.used_files import digests, files_of, refuse_changed
+from fedloom.hyperparameters import count
 
 
 def extend(
@@ -119,6 +121,7 @@ def _extend_run(path: pathlib.Path, rounds: int, progress: Progress | None, sink
     _check_rounds(str(path), old, rounds)
     if rounds > old.rounds:
         longer = dataclasses.replace(old, rounds=rounds)
+        check_files(path)
         longer.check()
         _check_versions([path])
         lengthen(path, longer)
@@ -163,8 +166,10 @@ def _grow(
     present = list(dict.fromkeys(seed for _, seed in old))
     chosen = _chosen_seeds(seeds, present)
     by_name: dict[str, Experiment] = {name: e for (name, _), e in reversed(old.items())}
-    for algorithm in added:
-        name = brief(algorithm) if isinstance(algorithm, Algorithm) else algorithm
+    recorded = plain.get("files", {})
+    if added:
+        refuse_changed(recorded, map(path_of, references_in(about["recipe"])))
+    for name, algorithm in zip(method_names(added, by_name), added, strict=True):
         by_name.setdefault(name, from_recipe(about["recipe"], algorithm))
     order = [name for name in dict.fromkeys(name for name, _ in old)]
     order += [name for name in by_name if name not in order]
@@ -179,12 +184,13 @@ def _grow(
     if not changed:
         return False
     _check_versions([path / run["run"] for run in plain["runs"]])
+    refuse_changed(recorded, [file for e in changed for file in files_of(e)])
     _check_data([path / run["run"] for run in plain["runs"]], list(old.values()))
     for e in changed:
         e.check()
     if "looks" not in about and about.get("kind") == "comparison" and all(r.finished for r in read_study(path).results):
         about["looks"] = [len(present)]  # of a study that did not count them
-    plain |= {"about": about, "runs": listed(new, places(new, words))}
+    plain |= {"about": about, "runs": listed(new, places(new, words)), "files": digests(changed) | recorded}
     return True
 
 
@@ -237,7 +243,7 @@ def _check_versions(runs: Sequence[pathlib.Path]) -> None:
 def _check_data(runs: Sequence[pathlib.Path], experiments: Sequence[Experiment]) -> None:
     """What is added must have the data of what is there; one run that has begun stands for the others."""
     for path, experiment in zip(runs, experiments, strict=True):
-        if (path / LOG).exists() and (rows := read_rows(path)):
+        if not experiment.lost and (path / LOG).exists() and (rows := read_rows(path)):
             check_start(path, rows[0], experiment.check())
             return
 

@@ -1,12 +1,9 @@
-"""What an experiment runs on: a task by its name or file, and its data with another split, model or weights."""
+"""What an experiment runs on: a task by its name or file, and its data with another split, model, loss or weights."""
 
 import dataclasses
 import functools
-import importlib.util
 import inspect
 import json
-import pathlib
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,42 +11,58 @@ import numpy as np
 
 from fedloom.data.federated_data import FederatedData
 from fedloom.data.splits import SPLITS
+from fedloom.experiments.own_files import Kind, called, find, is_reference
 from fedloom.hyperparameters import nearest
-from fedloom.models import MODELS
+from fedloom.metrics import LOSSES, METRICS, Criterion, Metric
+from fedloom.models import MODELS, Model
 from fedloom.tasks import TASKS, Loaded, Task
 
+TASK = Kind("task", "a Task", lambda v: isinstance(v, Task))
+MODEL = Kind(
+    "model",
+    "a Model, or a function without arguments that returns one",
+    lambda v: isinstance(v, Model) or _is_function(v),
+)
+LOSS = Kind("loss", "a function (outputs, y) -> the loss of each example", lambda v: _is_function(v))
+METRIC = Kind("metric", "a Metric", lambda v: isinstance(v, Metric))
 
-def find_task(name: str) -> Task:
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type)
+
+
+def find_task(name: str, again: bool = True) -> Task:
     """A registered task, or FILE.py:NAME, a task defined in a Python file."""
     if name in TASKS:
         return TASKS[name]
-    path, _, attribute = name.rpartition(":")
-    if not path.endswith(".py"):
+    if not is_reference(name):
         raise ValueError(
             f"There is no task {name!r}.{nearest(name, TASKS)} A task of your own is given as FILE.py:NAME."
         )
-    module = _module(pathlib.Path(path).resolve())
-    if not isinstance(getattr(module, attribute, None), Task):
-        found = [n for n, value in vars(module).items() if isinstance(value, Task)]
-        raise ValueError(f"{path} has no task {attribute!r}.{nearest(attribute, found)}")
-    return getattr(module, attribute)
+    return find(name, TASK, again)
 
 
-OWN_FILES: set[str] = set()  # Python files of users: an error in one of them is shown with its line there
+def find_model(name: str) -> Model:
+    """A registered model, or FILE.py:NAME, a model or a function that returns one."""
+    found = find(name, MODEL, again=False) if is_reference(name) else MODELS[name]()
+    if isinstance(found, Model):
+        return found
+    if needed := [p.name for p in inspect.signature(found).parameters.values() if p.default is p.empty]:
+        raise ValueError(f"model: {name} needs {', '.join(needed)}; give a function without arguments.")
+    made = called(found)
+    if not isinstance(made, Model):
+        raise ValueError(f"model: {name} must return a Model, but returns {made!r:.80}.")
+    return made
 
 
-@functools.cache
-def _module(path: pathlib.Path) -> Any:
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}.")
-    OWN_FILES.add(str(path))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
-    return module
+def find_loss(name: str) -> Criterion:
+    """A registered loss, or FILE.py:NAME."""
+    return find(name, LOSS, again=False) if is_reference(name) else LOSSES[name]
+
+
+def find_metric(name: str) -> Metric:
+    """A registered metric, or FILE.py:NAME."""
+    return find(name, METRIC, again=False) if is_reference(name) else METRICS[name]
 
 
 def check_split(split: Mapping[str, Any]) -> None:
@@ -70,15 +83,24 @@ RESPLIT = tuple(n for n in SPLITS if next(iter(inspect.signature(SPLITS[n]).para
 
 
 @functools.lru_cache(maxsize=8)  # the methods of a comparison share their data, one copy for each seed
-def load(task: Task, seed: int, split: str | None, model: str | None, weights: str | None, validation: float) -> Loaded:
-    """The task's data; the split is a table in JSON, which is hashable."""
-    changes: dict[str, Any] = {}
-    if task.model is None and (model or weights):
-        raise ValueError(f"model and weights: task {task.name!r} is given by functions of w, which have neither.")
-    if model is not None:
-        changes["model"] = MODELS[model]()
-    if weights is not None:
-        changes["weights"] = weights
+def load(
+    task: Task,
+    seed: int,
+    split: str | None,
+    model: Model | None,
+    loss: Criterion | None,
+    metrics: tuple[Metric, ...],
+    weights: str | None,
+    validation: float,
+) -> Loaded:
+    """The task's data; the split is a table in JSON, which is hashable. The metrics come after the task's own."""
+    more = tuple(metric for metric in metrics if metric not in task.metrics)
+    given = {"model": model, "criterion": loss, "weights": weights, "metrics": (*task.metrics, *more) if more else None}
+    changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    if task.model is None and changes:
+        raise ValueError(
+            f"model, loss, metrics and weights: task {task.name!r} is given by functions of w, which have none of them."
+        )
     if split is not None or validation > 0:
         data: Any = task.data(seed) if callable(task.data) else task.data
         if split is not None:

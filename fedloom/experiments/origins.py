@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedloom.experiments.definition import Experiment, method_name
+from fedloom.algorithms import ALGORITHMS
+from fedloom.experiments.definition import Experiment
+from fedloom.experiments.plain import name_of
 from fedloom.experiments.settings import setting_of
 from fedloom.tasks import Origin, Setting, Task
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from fedloom.experiments.study import Study
 
 FROM_SETTINGS = ("algorithm", "solver", "cohort", "rounds", "engine", "buffer")
-FROM_TASK = ("split", "model", "weights")  # settings are for the task's own
+FROM_TASK = ("split", "model", "loss", "weights")  # settings are for the task's own
 
 
 def origin(experiment: Experiment) -> dict[str, str]:
@@ -41,13 +43,12 @@ def _nearest(experiment: Experiment) -> tuple[Origin, list[str]]:
 
 def _settings(task: Task, experiment: Experiment) -> list[Setting]:
     """The task's settings for the algorithm, or what it gets if there are none."""
-    name = method_name(experiment.algorithm)
+    name = name_of(experiment.algorithm, ALGORITHMS) or ""
     own = [table[name] for table in task.settings.values() if name in table]
     if own:
         return own
-    usual = setting_of(task, name, engine=experiment.engine)
-    same = type(usual.algorithm) is type(experiment.algorithm)  # not if it is the user's own
-    return [usual if same else dataclasses.replace(usual, algorithm=experiment.algorithm)]
+    usual = setting_of(task, type(experiment.algorithm), engine=experiment.engine)
+    return [usual if name else dataclasses.replace(usual, algorithm=experiment.algorithm)]
 
 
 def _differences(experiment: Experiment, setting: Setting) -> list[str]:

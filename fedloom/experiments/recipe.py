@@ -2,16 +2,17 @@
 
 import dataclasses
 import json
-import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedloom.algorithm import Algorithm
-from fedloom.experiments.definition import PARTS, Experiment
+from fedloom.experiments.definition import PARTS, Experiment, entries
+from fedloom.experiments.own_files import absolute, is_reference, labels
 from fedloom.experiments.plain import to_plain
 from fedloom.experiments.settings import experiment
+from fedloom.hyperparameters import brief
 from fedloom.tasks import Task
 
 
@@ -25,18 +26,34 @@ def recipe(task: str | Task, variant: str | None, changes: Mapping[str, Any]) ->
             found[field] = _plain_change(field, value)
         except (TypeError, ValueError):
             return {"no recipe": f"it was made with a value of {field} that cannot be written to a file"}
-    name = str(task)
-    if ".py:" in name:  # it may be extended from another folder
-        file, _, attribute = name.rpartition(":")
-        name = f"{pathlib.Path(file).resolve()}:{attribute}"
-    return {"recipe": {"task": name, "variant": variant, "changes": found, "rounds": None}}
+    return {"recipe": {"task": absolute(task), "variant": variant, "changes": found, "rounds": None}}
 
 
 def _plain_change(field: str, value: Any) -> Any:
     if field in PARTS and value is not None and not isinstance(value, Mapping | str):
         return to_plain(value, PARTS[field])
+    if field == "metrics" and isinstance(value, str):
+        value = entries(value)
     value = value.item() if isinstance(value, np.generic) else value
-    return json.loads(json.dumps(value))
+    return _absolute(json.loads(json.dumps(value)))
+
+
+def _absolute(value: Any) -> Any:
+    """With whole paths, since the comparison may be extended from another folder."""
+    if isinstance(value, dict):
+        return {key: _absolute(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [_absolute(v) for v in value]
+    return absolute(value)
+
+
+def method_names(methods: Sequence[str | Algorithm], known: Mapping[str, Experiment] | None = None) -> list[str]:
+    """What the methods of a comparison are called; `known` are those that it has. Own ones have short names."""
+    names = [brief(m) if isinstance(m, Algorithm) else m for m in methods]
+    taken = {name: name for name in names if not is_reference(name)}
+    taken |= {name: to_plain(e.algorithm, PARTS["algorithm"])["name"] for name, e in (known or {}).items()}
+    own = labels([absolute(name) for name in names if is_reference(name)], taken)
+    return [own.get(absolute(name), name) for name in names]
 
 
 def from_recipe(made: Mapping[str, Any], algorithm: str | Algorithm) -> Experiment:

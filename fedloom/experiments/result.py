@@ -183,7 +183,13 @@ def turns(result: Result, row: Row) -> float:
     """Exchanges; in an asynchronous run, the replies of a client that is always at work, on average."""
     if result.experiment.engine != "events":
         return float(row["exchanges"])
-    return float(row["messages"] / 2 / result.experiment.cohort.room(result.about["clients"]))
+    return float(row["messages"] / 2 / room(result))
+
+
+def room(result: Result) -> int:
+    """How many clients can be at work at once; runs of earlier versions have not noted it."""
+    noted = result.about.get("room")
+    return noted if noted is not None else result.experiment.cohort.room(result.about["clients"])
 
 
 DERIVED = {

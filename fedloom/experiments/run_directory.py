@@ -2,7 +2,7 @@
 
 It has
 * config.toml: the experiment, with every field;
-* about.json: the federation in figures, versions, machine;
+* about.json: the federation in figures, files of one's own with their digests, versions, machine;
 * log.jsonl: a row for each evaluated round; equal experiments have equal logs, byte for byte;
 * checkpoint.npz: the last checkpoint; rows that were logged after it are cut off and written again;
 * earlier.npz: only of a run that ends between two evaluations: the checkpoint at the first of them, from which a longer
@@ -98,7 +98,7 @@ def read_config(path: pathlib.Path) -> Experiment:
     try:
         with reading(path / CONFIG):
             text = (path / CONFIG).read_text("utf-8-sig")
-        return from_toml(text, str(path / CONFIG))
+        return from_toml(text, str(path / CONFIG), recorded=True)
     except UnicodeDecodeError as error:
         raise Damaged(f"{path / CONFIG} is damaged: {error}.") from error
     except ValueError as error:

@@ -37,6 +37,7 @@ from fedloom.experiments.run_directory import (
     read_seconds,
     whole_rounds,
 )
+from fedloom.experiments.used_files import refuse_changed
 from fedloom.problem import Vector
 
 if TYPE_CHECKING:
@@ -122,8 +123,19 @@ def finish(
     with contextlib.nullcontext() if path is None else only_one(path):
         if path is not None and is_over(path, experiment):
             return read(path, name, experiment)
+        if path is not None:
+            check_files(path)
         checked = checked or experiment.check()
         return Running(experiment, checked, path, name, tuple(watch), checkpoint_seconds).go()
+
+
+def check_files(directory: pathlib.Path) -> None:
+    """Raise a ValueError if a file that the run is made of has changed since it began."""
+    if (directory / ABOUT).exists():
+        recorded = read_json(directory / ABOUT).get("files", {})
+        if not isinstance(recorded, dict):
+            raise Damaged(f"{directory / ABOUT} is damaged: its files are {recorded!r:.100}.")
+        refuse_changed(recorded, recorded)
 
 
 def check_start(directory: pathlib.Path, first: Row, checked: Checked) -> None:

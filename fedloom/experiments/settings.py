@@ -9,8 +9,10 @@ from fedloom.algorithm import Algorithm
 from fedloom.algorithms import ALGORITHMS
 from fedloom.cohorts import everyone
 from fedloom.experiments.changes import changed, fields_from
-from fedloom.experiments.definition import Experiment, method_name
+from fedloom.experiments.definition import Experiment
 from fedloom.experiments.loading import find_task
+from fedloom.experiments.own_files import find, is_reference
+from fedloom.experiments.plain import ALGORITHM
 from fedloom.hyperparameters import nearest
 from fedloom.solvers import SGD
 from fedloom.tasks import UNTUNED, Setting, Task
@@ -36,12 +38,14 @@ def experiment(
     engine = changes.get("engine")
     name = next(iter(_first(found, variant, engine))) if algorithm is None else algorithm
     if isinstance(name, Algorithm):
-        name = method_name(name)
-    elif name not in ALGORITHMS:
+        setting = dataclasses.replace(setting_of(found, type(name), variant, engine), algorithm=name)
+    elif is_reference(name):
+        setting = setting_of(found, find(name, ALGORITHM), variant, engine)
+        changes = {"algorithm": name, **changes}
+    elif isinstance(name, str) and name in ALGORITHMS:
+        setting = setting_of(found, ALGORITHMS[name], variant, engine)
+    else:
         raise ValueError(f"There is no algorithm {name!r}.{nearest(str(name), ALGORITHMS)}")
-    setting = setting_of(found, name, variant, engine)
-    if isinstance(algorithm, Algorithm):
-        setting = dataclasses.replace(setting, algorithm=algorithm)
     every = _every(changes.get("rounds", setting.rounds))
     own = Experiment(
         task,
@@ -56,12 +60,15 @@ def experiment(
     return changed(own, changes)
 
 
-def from_config(plain: Mapping[str, Any]) -> Experiment:
-    """The experiment of a table as `to_plain` writes it; fields that are missing come from the task's settings."""
+def from_config(plain: Mapping[str, Any], recorded: bool = False) -> Experiment:
+    """The experiment of a table as `to_plain` writes it; fields that are missing come from the task's settings.
+
+    A table that a run has `recorded` can be read even if what it names as FILE.py:NAME is gone.
+    """
     if "task" not in plain:
         raise ValueError('An experiment needs a task, such as task = "digits".')
     if plain.keys() >= COMPLETE:
-        return Experiment(**fields_from(plain))
+        return Experiment(**fields_from(plain, recorded=recorded))
     algorithm = plain.get("algorithm")
     name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
     engine = {"engine": plain["engine"]} if "engine" in plain else {}
@@ -71,10 +78,10 @@ def from_config(plain: Mapping[str, Any]) -> Experiment:
     return changed(own, {key: value for key, value in plain.items() if key != "task"})
 
 
-def from_toml(text: str, where: str = "the file") -> Experiment:
-    """The experiment of a TOML file; `where` names the file in error messages."""
+def from_toml(text: str, where: str = "the file", recorded: bool = False) -> Experiment:
+    """The experiment of a TOML file; `where` names the file in error messages. `recorded` is as in `from_config`."""
     try:
-        return from_config(tomllib.loads(text))
+        return from_config(tomllib.loads(text), recorded)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{where} is not a TOML file: {error}.") from error
     except ValueError as error:
@@ -108,18 +115,17 @@ def _fitting(tables: Sequence[Mapping[str, Setting]], engine: str | None) -> lis
     return wanted + others if engine == "events" or not wanted else wanted
 
 
-def setting_of(task: Task, name: str, variant: str | None = None, engine: str | None = None) -> Setting:
-    """What `experiment` makes an algorithm run with."""
+def setting_of(task: Task, kind: type[Algorithm], variant: str | None = None, engine: str | None = None) -> Setting:
+    """What `experiment` makes an algorithm run with; the algorithm itself only if its kind is registered."""
     first = _first(task, variant, engine)
     every = _fitting([t for t in task.settings.values() if t], engine) if variant is None else []
+    name = next((n for n, registered in ALGORITHMS.items() if registered is kind), "")
     for table in (first, *every):
         if name in table:
             return table[name]
     like = dataclasses.replace(next(iter(first.values())), origin=UNTUNED)
-    algorithm = ALGORITHMS[name]() if name in ALGORITHMS else like.algorithm
-    return dataclasses.replace(
-        like, algorithm=algorithm, cohort=everyone() if algorithm.needs_everyone else like.cohort
-    )
+    algorithm = ALGORITHMS[name]() if name else like.algorithm
+    return dataclasses.replace(like, algorithm=algorithm, cohort=everyone() if kind.needs_everyone else like.cohort)
 
 
 def _text(value: Any, field: str) -> str:

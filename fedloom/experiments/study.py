@@ -18,6 +18,7 @@ from fedloom.experiments.runs import finish
 from fedloom.experiments.study_file import STUDY as STUDY
 from fedloom.experiments.study_file import Runs as Runs
 from fedloom.experiments.study_file import (
+    check_study_files,
     listed,
     listed_experiment,
     places,
@@ -25,6 +26,7 @@ from fedloom.experiments.study_file import (
     write_study_file,
 )
 from fedloom.experiments.terms import Terms, check_target
+from fedloom.experiments.used_files import digests
 from fedloom.hyperparameters import nearest
 
 TERMS = Terms()
@@ -159,6 +161,7 @@ def create_study(
         )
     inside, judged = places(runs), dataclasses.asdict(terms)
     plain = {"title": title, "target": target, "terms": judged, "about": dict(about), "runs": listed(runs, inside)}
+    plain["files"] = digests(e for _, e in runs)
     new_directory(path)
     write_study_file(path, plain)  # from here on it can be resumed
     return [place_run(name, experiment, path / place) for place, (name, experiment) in zip(inside, runs, strict=True)]
@@ -206,7 +209,9 @@ def resume_runs(
     given = experiments or {}
     runs = [(r["name"], given.get(r["run"]) or listed_experiment(path, r), path / r["run"]) for r in plain["runs"]]
     with only_one(path):
-        return _study(path, plain, _run_each([place_run(*run) for run in runs], progress, sinks))
+        placed = [place_run(*run) for run in runs]
+        check_study_files(plain, runs)
+        return _study(path, plain, _run_each(placed, progress, sinks))
 
 
 def begin_again(directory: str | os.PathLike[str], *runs: str) -> None:
@@ -243,13 +248,14 @@ def _alone(
     sinks: Sequence[OpenSink],
     checked: Checked | None = None,
 ) -> Study:
-    name, task = method_name(experiment.algorithm), experiment.base_task()
+    name = method_name(experiment.algorithm)
     try:
         results = _run_each([PlacedRun(name, experiment, path, checked)], progress, sinks, _run_healthy)
     except Damaged as error:
         raise Damaged(f"{error} Run the experiment again in another directory.") from error
-    target = task.target if task.target is not None and task.target[0] in results[0].metrics else None
-    return Study(f"{task.name}: {name}", results, target, {}, path)
+    facts = results[0].about
+    goal = facts["target"] if facts["target"] and facts["target"][0] in results[0].metrics else None
+    return Study(f"{facts['task']}: {name}", results, None if goal is None else (goal[0], goal[1]), {}, path)
 
 
 def read_study(directory: str | os.PathLike[str]) -> Study:

@@ -1,20 +1,22 @@
 """The file study.json: what a study consists of. It is replaced as a whole, before what it lists is run.
 
-It has the title, the target, the terms, what the study's kind needs later, and for each run its name, its directory
-inside the study and its experiment.
+It has the title, the target, the terms, what the study's kind needs later, for each run its name, its directory
+inside the study and its experiment, and the digests of the files that experiments name.
 """
 
+import contextlib
 import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import Damaged, write_whole
-from fedloom.experiments.run_directory import read_json
+from fedloom.experiments.run_directory import is_over, read_json
 from fedloom.experiments.settings import from_toml
+from fedloom.experiments.used_files import files_of, refuse_changed
 
 STUDY = "study.json"
 
@@ -63,7 +65,15 @@ def listed(runs: Runs, places: Sequence[str]) -> list[dict[str, str]]:
 
 def listed_experiment(path: pathlib.Path, run: Mapping[str, str]) -> Experiment:
     """The experiment of a run as the file has it."""
-    return from_toml(run["config"], str(path / STUDY))
+    return from_toml(run["config"], str(path / STUDY), recorded=True)
+
+
+def check_study_files(plain: Mapping[str, Any], runs: Iterable[tuple[str, Experiment, pathlib.Path]]) -> None:
+    """Raise a ValueError if a file that some run still needs has changed since the study began."""
+    for _, experiment, directory in runs:
+        with contextlib.suppress(Damaged):  # which the others do not have to wait for
+            if not is_over(directory, experiment):
+                refuse_changed(plain.get("files", {}), files_of(experiment))
 
 
 def places(runs: Runs, known: Mapping[str, str] | None = None) -> list[str]:

@@ -19,6 +19,7 @@ from fedloom.experiments.presets import PRESETS as PRESETS
 from fedloom.experiments.result import Result
 from fedloom.experiments.side_by_side import alike, run_side_by_side
 from fedloom.experiments.study import Progress, Runs, Study, create_study, place_run, read_study
+from fedloom.experiments.study_file import check_study_files, read_study_file
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import count, nearest
 from fedloom.tasks import Evaluation
@@ -129,8 +130,10 @@ def sweep(
 def resume_sweep(directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Study:
     """Run what is left of a sweep: points that were not finished start again."""
     study = _is_sweep(read_study(directory))
-    runs = [place_run(r.name, r.experiment, r.directory) for r in study.results if r.directory is not None]
-    return dataclasses.replace(study, results=run_side_by_side(runs, progress))
+    runs = [(r.name, r.experiment, r.directory) for r in study.results if r.directory is not None]
+    placed = [place_run(*run) for run in runs]
+    check_study_files(read_study_file(pathlib.Path(directory)), runs)
+    return dataclasses.replace(study, results=run_side_by_side(placed, progress))
 
 
 def _checked(runs: Runs, select: Select) -> tuple[Runs, Select, set[str]]:

@@ -19,6 +19,7 @@ from fedloom.experiments.side_by_side import run_side_by_side
 from fedloom.experiments.spaces import axes_of
 from fedloom.experiments.study import STUDY, PlacedRun, Progress, create_study
 from fedloom.experiments.sweeps import Select, resume_sweep
+from fedloom.experiments.used_files import digests
 from fedloom.tasks import Tuned
 
 FIRST_SEED = 1000  # tuning uses the seeds from here on, comparisons those from 0
@@ -53,7 +54,8 @@ class Tuning:
         return {"validation": self.validation} if self.metric.startswith("validation") else {}
 
     def to_plain(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "bases": {name: e.to_toml() for name, e in self.bases.items()}}
+        bases = {name: e.to_toml() for name, e in self.bases.items()}
+        return {**dataclasses.asdict(self), "bases": bases, "files": digests(self.bases.values())}
 
 
 class Trials:

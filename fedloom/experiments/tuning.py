@@ -28,6 +28,7 @@ from fedloom.experiments.study import OpenSink, Progress, Study, run_all
 from fedloom.experiments.study_file import STUDY
 from fedloom.experiments.sweeps import Select
 from fedloom.experiments.trials import BATCH, FIRST_SEED, Trials, Tuning
+from fedloom.experiments.used_files import refuse_changed
 from fedloom.hyperparameters import count, interval, nearest
 from fedloom.tasks import Task
 from fedloom.tasks.evaluated import known_metrics
@@ -108,7 +109,9 @@ def resume_tuning(
     for key, kind in kinds.items():
         if not isinstance(plain[key], kind):
             raise Damaged(f"{path / TUNING} is damaged: {key} cannot be {plain[key]!r:.100}.")
-    bases = {name: from_toml(str(text), str(path / TUNING)) for name, text in plain["bases"].items()}
+    bases = {name: from_toml(str(text), str(path / TUNING), recorded=True) for name, text in plain["bases"].items()}
+    recorded = plain.get("files", {})
+    refuse_changed(recorded, recorded)
     return _go(Tuning(**{key: plain[key] for key in kinds} | {"bases": bases}), path, progress, sinks)
 
 

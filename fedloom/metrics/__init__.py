@@ -1,5 +1,7 @@
 """What is measured: losses and metrics of examples, their evaluation, and figures of a population."""
 
+from fedloom.metrics.by_name import LOSSES as LOSSES
+from fedloom.metrics.by_name import METRICS as METRICS
 from fedloom.metrics.evaluation import ByClient as ByClient
 from fedloom.metrics.population import consensus_error as consensus_error
 from fedloom.metrics.population import dissimilarity as dissimilarity

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedloom.evidence.targets import Target, reached, target
-from fedloom.experiments.result import Result
+from fedloom.experiments.result import Result, room
 from fedloom.experiments.study import Study
 from fedloom.experiments.text import columns
 from fedloom.report.drawing import plotly_words
@@ -74,8 +74,7 @@ def _mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:
 
 def _seat_seconds(result: Result, row: Mapping[str, Any]) -> float:
     """Simulated seconds times the number of clients that can be at work at once."""
-    seats = result.experiment.cohort.room(result.about["clients"])
-    return max(row["simulated seconds"] * seats, 1e-300)
+    return max(row["simulated seconds"] * room(result), 1e-300)
 
 
 def staleness(results: Sequence[Result]) -> np.ndarray:
