@@ -10,6 +10,7 @@ import numpy as np
 from fedloom.data.files import open_binary
 from fedloom.tables.columns import Column, Table, as_column, as_table, by_name, library
 
+
 def read(path: str | pathlib.Path) -> Table:
     """A table from a file: .csv, .tsv (both also .gz), .parquet, .npz, or a folder written by `save_to_disk`."""
     path = pathlib.Path(path)

@@ -75,7 +75,7 @@ def from_frame(
     if table.rows < 2:
         raise ValueError(f"A table must have at least 2 rows, but has {table.rows}.")
     preparation = unfitted(table, label, set(given.values()))
-    owners = Split(np.arange(table.rows), [table.rows], np.array(["all"]))
+    owners = Split(np.arange(table.rows), np.array([table.rows]), np.array(["all"]))
     if client is not None:
         owners = by_key(_keys(complete(client, table.columns[client], "client")))
     rows = TableRows(table, preparation, owners, _parts(table, split_column), test)
@@ -111,8 +111,6 @@ class TableRows:
     def __call__(self, seed: int) -> FederatedData:
         order, owner, part = self.owners.order, self.owners.owner(), self._drawn(seed)[self.owners.order]
         trains = np.bincount(owner[part == TRAIN], minlength=self.owners.clients) > 0
-        if not trains.any():
-            raise ValueError("No row of the table is for training.")
         number = np.cumsum(trains) - 1  # of the clients that train; the others have at most test rows
         stored, tested = np.flatnonzero((part != TEST) & trains[owner]), np.flatnonzero(part == TEST)
 
@@ -182,7 +180,10 @@ def _parts(table: Table, split_column: str | None) -> np.ndarray | None:
     texts = ["(no value)" if entry is None else str(entry) for entry in entries]  # type: ignore[union-attr]
     if strange := sorted({text for text in texts if text.lower() not in PARTS}):
         raise ValueError(f"{where}: the values must be train, validation or test, but some are {shortened(strange)}.")
-    return np.array([PARTS[text.lower()] for text in texts])
+    parts = np.array([PARTS[text.lower()] for text in texts])
+    if not np.any(parts == TRAIN):
+        raise ValueError(f"{where}: no row of the table is for training.")
+    return parts
 
 
 def table_model(model: TableModel, features: int, outputs: int) -> Model:
