@@ -154,7 +154,9 @@ def test_vectors_become_columns_of_numbers(tmp_path):
         "matrix": {"e": vectors.astype(int), "y": np.array([0, 1, 0, 1])},
     }
     np.savez(tmp_path / "v.npz", e=vectors.astype(np.float32), y=[0, 1, 0, 1])
-    features = datasets.Features({"e": datasets.List(datasets.Value("float32"), 3), "y": datasets.Value("int64")})
+    features = datasets.Features(
+        {"e": datasets.Sequence(datasets.Value("float32"), length=3), "y": datasets.Value("int64")}
+    )
     saved = datasets.Dataset.from_dict({"e": vectors.tolist(), "y": [0, 1, 0, 1]}, features=features)
     saved.save_to_disk(tmp_path / "saved")
     frames |= {"npz": read(tmp_path / "v.npz"), "folder": read(tmp_path / "saved")}

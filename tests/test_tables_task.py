@@ -1,5 +1,7 @@
 """Tables as tasks: what the label is, who owns which rows, which rows are held out, what is refused, and real data."""
 
+import re
+import runpy
 import warnings
 
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ import pytest
 import fedloom as fl
 from fedloom.data.sources.heart import COLUMNS, HOSPITALS
 from fedloom.tables import Classes, Quantity, from_file, notes, read, table_model, write
+from tests.test_project import ROOT
 from tests.test_sources import real
 
 pd = pytest.importorskip("pandas", reason="needs pandas")
@@ -249,9 +252,7 @@ def test_methods_are_compared_on_a_table_for_several_seeds(tmp_path):
     table.to_csv(tmp_path / "moves.csv.gz", index=False)
     task = from_file(tmp_path / "moves.csv.gz", label="y", client="client", leave_out="row", model="linear")
     assert task.name == "moves"
-    assert task.about == (
-        "A table of 120 rows of 4 clients (client): 1 columns, 1 features, the label 'y' (2 classes)."
-    )
+    assert task.about == ("A table of 120 rows of 4 clients (client): 1 column, 1 feature, the label 'y' (2 classes).")
     study = fl.compare(task, ["fedavg", "scaffold"], rounds=10, seeds=[0, 1])
     assert "moves: test accuracy at equal cost" in fl.report.text(study)
     assert all(result.rows[-1]["test accuracy"] > 0.8 for result in study.results)
@@ -324,3 +325,27 @@ def test_four_hospitals_from_csv_to_predictions(hospitals, tmp_path):
     assert np.mean(found["prediction"] == raw.disease) > 0.75
     np.testing.assert_allclose(found["probability of ill"] + found["probability of well"], 1)
     np.testing.assert_array_equal(found["probability of ill"] > 0.5, found["prediction"] == "ill")
+
+
+# Examples.
+
+
+@pytest.mark.parametrize("data", ["the hospitals' own", "made up"])
+def test_the_example_of_hospitals_goes_from_csv_to_predictions(data, tmp_path, monkeypatch, capsys):
+    folder = tmp_path if data == "made up" else real("heart_disease")
+    monkeypatch.setenv("FEDLOOM_DATA", str(folder))
+    runpy.run_path(str(ROOT / "examples/hospitals.py"))["main"](rounds=12, seeds=1)
+    out = capsys.readouterr().out
+    assert f"A table of {400 if data == 'made up' else 920} rows of 4 clients (hospital)" in out
+    assert {"fedavg", "scaffold", "feddyn"} <= {line.split()[0] for line in out.splitlines() if line}
+    path = re.search(r"predictions: (\S+)", out)[1]
+    patients, predictions = pd.read_csv(path.replace("predictions", "patients")), pd.read_csv(path)
+    assert np.mean(patients.disease == predictions.prediction) > 0.7
+
+
+def test_the_example_of_a_hugging_face_folder_compares_methods(capsys):
+    pytest.importorskip("datasets", reason="needs datasets")
+    runpy.run_path(str(ROOT / "examples/huggingface_folder.py"))["main"](rounds=3, seeds=1)
+    out = capsys.readouterr().out
+    assert "A table of 700 rows of 5 clients (shop): 16 columns, 16 features" in out
+    assert {"fedavg", "scaffold", "fedadam"} <= {line.split()[0] for line in out.splitlines() if line}

@@ -47,7 +47,7 @@ class Number:
         missing = int(column.missing.sum())
         if self.marked or not missing:
             return []
-        return [f"Column {self.name!r} has no value in {rows_of(missing)}; the training mean is taken instead."]
+        return [f"Column {self.name!r} has no value in {counted(missing, 'row')}; the training mean is taken instead."]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,12 +91,14 @@ class Category:
         found = []
         if entries:
             found.append(
-                f"Column {self.name!r} has values that no training row has, in {rows_of(len(entries))}: "
+                f"Column {self.name!r} has values that no training row has, in {counted(len(entries), 'row')}: "
                 f"{shortened(sorted(set(entries)))}; they count as no category."
             )
         missing = int(column.missing.sum())
         if missing and not self.marked:
-            found.append(f"Column {self.name!r} has no value in {rows_of(missing)}, which counts as no category.")
+            found.append(
+                f"Column {self.name!r} has no value in {counted(missing, 'row')}, which counts as no category."
+            )
         return found
 
 
@@ -278,9 +280,9 @@ def as_floats(name: str, column: Column) -> np.ndarray:
     return values
 
 
-def rows_of(n: int) -> str:
-    """A number of rows, in words."""
-    return "1 row" if n == 1 else f"{n} rows"
+def counted(n: int, what: str) -> str:
+    """A number of things, in words."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def shortened(names: Any) -> str:

@@ -15,7 +15,7 @@ from fedloom.data.splits import by_key, train_test
 from fedloom.metrics.scores import NONNEGATIVE, Metric, accuracy, cross_entropy, squared_error
 from fedloom.models import Model, logistic, mlp
 from fedloom.tables.columns import Column, Table, as_table, words
-from fedloom.tables.preparation import Classes, Preparation, shortened
+from fedloom.tables.preparation import Classes, Preparation, counted, shortened
 from fedloom.tables.reading import read
 from fedloom.tables.schema import column_named, complete, unfitted
 from fedloom.tables.sums import fitted
@@ -234,10 +234,8 @@ mse = Metric("mse", _own_units, larger_is_better=False, bounds=NONNEGATIVE)  # i
 
 
 def _about(rows: TableRows, client: str | None) -> str:
-    label, n = rows.unfitted.label, rows.owners.clients
+    columns, label = rows.unfitted.columns, rows.unfitted.label
+    whose = "" if client is None else f" of {counted(rows.owners.clients, 'client')} ({client})"
+    made = f"{counted(len(columns), 'column')}, {counted(len(rows.unfitted.names), 'feature')}"
     what = f"{label.outputs} classes" if isinstance(label, Classes) else "a number"
-    whose = "" if client is None else f" of {n} clients ({client})"
-    return (
-        f"A table of {rows.table.rows:,} rows{whose}: {len(rows.unfitted.columns)} columns, "
-        f"{len(rows.unfitted.names)} features, the label {label.name!r} ({what})."
-    )
+    return f"A table of {counted(rows.table.rows, 'row')}{whose}: {made}, the label {label.name!r} ({what})."
