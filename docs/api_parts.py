@@ -46,6 +46,7 @@ PARTS = {
             *_within("fedloom.data.sources.stackoverflow", "stackoverflow_nwp stackoverflow_tags"),
         ),
     ),
+    "tables": Part("Tables", "The guide is [Tables](../tables.md).", ("fedloom.tables",)),
     "models": Part("Models", "The guide is [Models and metrics](../models.md).", ("fedloom.models",)),
     "metrics": Part("Metrics", "The guide is [Models and metrics](../models.md).", ("fedloom.metrics",)),
     "systems": Part(

@@ -25,6 +25,8 @@ ELSEWHERE = {
     "benchmarks/results.md": "benchmarks/results.md",
     "benchmarks/speed.md": "benchmarks/speed.md",
     "benchmarks/winners.md": "benchmarks/winners.md",
+    "examples/hospitals.py": "hospitals.md",
+    "examples/huggingface_folder.py": "huggingface_folder.md",
     "examples/own_task.py": "own_task.md",
     "README.md": "index.md",  # for links only: the site has a home page of its own
 }

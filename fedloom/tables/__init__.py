@@ -3,7 +3,7 @@
 from fedloom.tables.columns import Column as Column
 from fedloom.tables.columns import Table as Table
 from fedloom.tables.columns import as_table as as_table
-from fedloom.tables.notes import notes as notes
+from fedloom.tables.noticed import notes as notes
 from fedloom.tables.preparation import Category as Category
 from fedloom.tables.preparation import Classes as Classes
 from fedloom.tables.preparation import Number as Number

@@ -157,8 +157,8 @@ def _of_objects(values: np.ndarray) -> Column:
         return Column(column)
     if all(isinstance(entry, list | tuple | np.ndarray) for entry in known):
         return _of_vectors(known, len(values))
-    dates = datetime.date | datetime.time | datetime.timedelta | np.datetime64 | np.timedelta64
-    kinds = {"dates or times": dates, "bytes": bytes, "structures": Mapping}
+    dates = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
+    kinds: dict[str, Any] = {"dates or times": dates, "bytes": bytes, "structures": Mapping}
     found = (words for words, types in kinds.items() if all(isinstance(entry, types) for entry in known))
     return Column(np.zeros(len(values)), next(found, "values of different types"))
 

@@ -22,7 +22,7 @@ class Number:
     marked: bool = False  # a second feature, 0 or 1, says where the value is missing
     distinct: bool = False  # a different integer in every row: perhaps a number that somebody gave to the row
     mean: float = 0.0
-    scale: float = 0.0  # 1 / deviation; 1 if all training values are equal, and 0 if there is none
+    scale: float = 0.0  # 1 / deviation; 0 if all training values are equal, from which nothing can be learnt
 
     kind = "number"
 
@@ -31,23 +31,23 @@ class Number:
         """The names of the features that are made of it."""
         return [self.name, f"{self.name} missing"] if self.marked else [self.name]
 
-    def numbers(self, column: Column) -> np.ndarray:
-        """The column's values as floats, nan where they are missing."""
-        return as_floats(self.name, column)
+    def fitted(self, mean: float, deviation: float) -> "Number":
+        """With the statistics of its training values."""
+        return dataclasses.replace(self, mean=mean, scale=1 / deviation if deviation else 0.0)
 
     def encoded(self, column: Column) -> np.ndarray:
         """The features, [rows, len(names)]."""
-        values = self.numbers(column)
+        values = as_floats(self.name, column)
         missing = np.isnan(values)
         standard = np.where(missing, 0.0, (values - self.mean) * self.scale)
         return np.stack([standard, missing][: len(self.names)], axis=1)
 
     def remarks(self, column: Column) -> list[str]:
         """What is odd about new rows, in sentences."""
-        missing = int(np.isnan(self.numbers(column)).sum())
+        missing = int(column.missing.sum())
         if self.marked or not missing:
             return []
-        return [f"Column {self.name!r} has no value in {rows_of(missing)}; the training mean is taken instead."]
+        return [f"Column {self.name!r} has no value in {counted(missing, 'row')}; the training mean is taken instead."]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +69,10 @@ class Category:
         """The names of the features that are made of it."""
         return [f"{self.name}={category}" for category in self.categories] + [f"{self.name} missing"] * self.marked
 
+    def fitted(self, seen: np.ndarray) -> "Category":
+        """With the categories that training rows have."""
+        return dataclasses.replace(self, seen=tuple(seen.tolist()))
+
     def codes(self, column: Column) -> np.ndarray:
         """The number of each row's category; -1 where it is missing, and -2 where it is not in the list."""
         numbers = {None: -1} | {category: i for i, category in enumerate(self.categories)}
@@ -87,12 +91,14 @@ class Category:
         found = []
         if entries:
             found.append(
-                f"Column {self.name!r} has values that no training row has, in {rows_of(len(entries))}: "
+                f"Column {self.name!r} has values that no training row has, in {counted(len(entries), 'row')}: "
                 f"{shortened(sorted(set(entries)))}; they count as no category."
             )
         missing = int(column.missing.sum())
         if missing and not self.marked:
-            found.append(f"Column {self.name!r} has no value in {rows_of(missing)}, which counts as no category.")
+            found.append(
+                f"Column {self.name!r} has no value in {counted(missing, 'row')}, which counts as no category."
+            )
         return found
 
 
@@ -147,6 +153,10 @@ class Quantity:
     kind = "quantity"
     outputs = 1
 
+    def fitted(self, mean: float, deviation: float) -> "Quantity":
+        """With the statistics of its training values."""
+        return dataclasses.replace(self, mean=mean, deviation=deviation or 1.0)
+
     def encoded(self, column: Column) -> np.ndarray:
         """Rows (standardised label, deviation)."""
         values = as_floats(self.name, column)
@@ -192,14 +202,24 @@ class Preparation:
                     f"{nearest(column.name, table.columns)}"
                 )
             usable(column.name, table.columns[column.name])
+        x = self.encoded(table)
+        for column in self.columns:
             for remark in column.remarks(table.columns[column.name]):
                 warnings.warn(remark, stacklevel=2)
-        return self.encoded(table)
+        return x
 
     def encoded(self, table: Table) -> np.ndarray:
         """The features of rows whose columns were looked at before."""
-        parts = [column.encoded(table.columns[column.name]) for column in self.columns]
-        return np.concatenate(parts, axis=1).astype(np.float32)
+        with np.errstate(over="ignore"):
+            parts = [column.encoded(table.columns[column.name]) for column in self.columns]
+            x = np.concatenate(parts, axis=1).astype(np.float32)
+        if not np.isfinite(x).all():
+            row, feature = np.argwhere(~np.isfinite(x))[0]
+            raise ValueError(
+                f"Column {self.names[feature]!r} has a number in row {row} (the first is row 0) that is too far from "
+                "those of the training rows."
+            )
+        return x
 
     def labels(self, frame: Any) -> np.ndarray:
         """The labels of rows as the data have them: 0, 1, 2, ..., or rows (standardised label, deviation)."""
@@ -260,9 +280,9 @@ def as_floats(name: str, column: Column) -> np.ndarray:
     return values
 
 
-def rows_of(n: int) -> str:
-    """A number of rows, in words."""
-    return "1 row" if n == 1 else f"{n} rows"
+def counted(n: int, what: str) -> str:
+    """A number of things, in words."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def shortened(names: Any) -> str:

@@ -61,7 +61,7 @@ def _feature(name: str, column: Column) -> Number | Category:
     marked = bool(missing.any())
     if not column.is_text:
         as_floats(name, column)
-        return Number(name, marked, _numbers_rows(column.values))
+        return Number(name, marked, _all_different(column.values))
     known = column.values[~missing]
     categories = sorted(set(known.tolist()))
     if len(categories) > MOST_CATEGORIES or _identifies(categories, known):
@@ -76,5 +76,5 @@ def _identifies(distinct: list[Any], values: np.ndarray) -> bool:
     return len(distinct) > max(NEARLY_ALL * len(values), MOST_CLASSES)
 
 
-def _numbers_rows(values: np.ndarray) -> bool:
+def _all_different(values: np.ndarray) -> bool:
     return values.dtype.kind in "iu" and len(values) > MOST_CLASSES and len(np.unique(values)) == len(values)

@@ -1,8 +1,8 @@
 """The statistics of training rows, as sums that clients report.
 
 No row leaves its client: a client computes sums over its own training rows, and a server adds the sums of all clients.
-It takes two exchanges, because the sum of squared deviations needs the mean of all; the sum of squares, in one exchange,
-would lose all digits of a column such as the year.
+It takes two exchanges, because squared deviations need the mean of all. Sums of squares would do with one, but lose all
+digits of a column such as the year.
 
     1. client k sends the number of its values, their sum, and how many rows have each category
        mean = sum_k sums_k / sum_k counts_k
@@ -10,7 +10,6 @@ would lose all digits of a column such as the year.
        deviation = sqrt(sum_k squares_k / sum_k counts_k)
 """
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -64,21 +63,17 @@ def fitted(unfitted: Preparation, table: Table, clients: Sequence[np.ndarray]) -
         mean = sums.totals / n
         squares = functools.reduce(np.add, (squares_of_client(numbers[rows], mean) for rows in clients))
         deviation = np.sqrt(squares / n)
-        deviation = np.where(deviation <= _ROUNDING * np.abs(mean), 1.0, deviation)
+    if too_large := [column.name for column, d in zip(numeric, deviation, strict=True) if not np.isfinite(d)]:
+        raise ValueError(f"The numbers of column {too_large[0]!r} are too large to be squared; divide them first.")
+    deviation = np.where(deviation <= _ROUNDING * np.abs(mean), 0.0, deviation)
+    found = {c.name: (float(mean[j]), float(deviation[j])) for j, c in enumerate(numeric)}
+    present = {c.name: counts > 0 for c, counts in zip(textual, sums.categories, strict=True)}
 
-    made: dict[str, Number | Category | Quantity] = {}
-    for j, column in enumerate(numeric):
-        center, spread = float(mean[j]), float(deviation[j])
-        if not np.isfinite(spread):
-            raise ValueError(f"The numbers of column {column.name!r} are too large to be squared; divide them first.")
-        made[column.name] = (
-            dataclasses.replace(column, mean=center, deviation=spread)
-            if isinstance(column, Quantity)
-            else dataclasses.replace(column, mean=center, scale=1 / spread if sums.counts[j] else 0.0)
-        )
-    for column, counts in zip(textual, sums.categories, strict=True):
-        made[column.name] = dataclasses.replace(column, seen=tuple((counts > 0).tolist()))
-    return Preparation(tuple(made[c.name] for c in unfitted.columns), made.get(unfitted.label.name, unfitted.label))
+    columns = (
+        c.fitted(present[c.name]) if isinstance(c, Category) else c.fitted(*found[c.name]) for c in unfitted.columns
+    )
+    label = unfitted.label
+    return Preparation(tuple(columns), label.fitted(*found[label.name]) if isinstance(label, Quantity) else label)
 
 
 def _side_by_side(columns: list[np.ndarray], rows: int) -> np.ndarray:

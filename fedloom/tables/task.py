@@ -15,7 +15,7 @@ from fedloom.data.splits import by_key, train_test
 from fedloom.metrics.scores import NONNEGATIVE, Metric, accuracy, cross_entropy, squared_error
 from fedloom.models import Model, logistic, mlp
 from fedloom.tables.columns import Column, Table, as_table, words
-from fedloom.tables.preparation import Classes, Preparation, shortened
+from fedloom.tables.preparation import Classes, Preparation, counted, shortened
 from fedloom.tables.reading import read
 from fedloom.tables.schema import column_named, complete, unfitted
 from fedloom.tables.sums import fitted
@@ -75,7 +75,7 @@ def from_frame(
     if table.rows < 2:
         raise ValueError(f"A table must have at least 2 rows, but has {table.rows}.")
     preparation = unfitted(table, label, set(given.values()))
-    owners = Split(np.arange(table.rows), [table.rows], np.array(["all"]))
+    owners = Split(np.arange(table.rows), np.array([table.rows]), np.array(["all"]))
     if client is not None:
         owners = by_key(_keys(complete(client, table.columns[client], "client")))
     rows = TableRows(table, preparation, owners, _parts(table, split_column), test)
@@ -111,8 +111,6 @@ class TableRows:
     def __call__(self, seed: int) -> FederatedData:
         order, owner, part = self.owners.order, self.owners.owner(), self._drawn(seed)[self.owners.order]
         trains = np.bincount(owner[part == TRAIN], minlength=self.owners.clients) > 0
-        if not trains.any():
-            raise ValueError("No row of the table is for training.")
         number = np.cumsum(trains) - 1  # of the clients that train; the others have at most test rows
         stored, tested = np.flatnonzero((part != TEST) & trains[owner]), np.flatnonzero(part == TEST)
 
@@ -182,7 +180,10 @@ def _parts(table: Table, split_column: str | None) -> np.ndarray | None:
     texts = ["(no value)" if entry is None else str(entry) for entry in entries]  # type: ignore[union-attr]
     if strange := sorted({text for text in texts if text.lower() not in PARTS}):
         raise ValueError(f"{where}: the values must be train, validation or test, but some are {shortened(strange)}.")
-    return np.array([PARTS[text.lower()] for text in texts])
+    parts = np.array([PARTS[text.lower()] for text in texts])
+    if not np.any(parts == TRAIN):
+        raise ValueError(f"{where}: no row of the table is for training.")
+    return parts
 
 
 def table_model(model: TableModel, features: int, outputs: int) -> Model:
@@ -233,10 +234,8 @@ mse = Metric("mse", _own_units, larger_is_better=False, bounds=NONNEGATIVE)  # i
 
 
 def _about(rows: TableRows, client: str | None) -> str:
-    label, n = rows.unfitted.label, rows.owners.clients
+    columns, label = rows.unfitted.columns, rows.unfitted.label
+    whose = "" if client is None else f" of {counted(rows.owners.clients, 'client')} ({client})"
+    made = f"{counted(len(columns), 'column')}, {counted(len(rows.unfitted.names), 'feature')}"
     what = f"{label.outputs} classes" if isinstance(label, Classes) else "a number"
-    whose = "" if client is None else f" of {n} clients ({client})"
-    return (
-        f"A table of {rows.table.rows:,} rows{whose}: {len(rows.unfitted.columns)} columns, "
-        f"{len(rows.unfitted.names)} features, the label {label.name!r} ({what})."
-    )
+    return f"A table of {counted(rows.table.rows, 'row')}{whose}: {made}, the label {label.name!r} ({what})."

@@ -21,7 +21,7 @@ def notes(data: FederatedData) -> tuple[str, ...]:
                 "if that is an identifier, leave it out (leave_out)"
             )
         elif isinstance(column, Number) and column.scale == 0:
-            found.append(f"column {column.name} has no value in any training row, and is not used")
+            found.append(f"column {column.name} has not two different values in the training rows, and is not used")
         elif isinstance(column, Category) and not all(column.seen):
             unseen = [name for name, seen in zip(column.categories, column.seen, strict=True) if not seen]
             found.append(f"column {column.name}: no training row has {shortened(unseen)}, which count as no category")
@@ -54,5 +54,5 @@ def _one_class(counts: np.ndarray, data: FederatedData, values: tuple[object, ..
     names = data.split.names
     client = alone[0] if names is None else names[alone[0]]
     first = f"client {str(client)!r} has training rows of one class only (label {values[counts[alone[0]].argmax()]})"
-    more = "" if len(alone) == 1 else f", and so have {len(alone) - 1} others"
+    more = {1: "", 2: ", and so has 1 other"}.get(len(alone), f", and so have {len(alone) - 1} others")
     return [f"{first}{more}; metrics such as AUC are undefined for such a client"]
