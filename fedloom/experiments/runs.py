@@ -166,7 +166,7 @@ class Running:
         e, record, length = self.experiment, None, 0
         if (directory / CHECKPOINT).exists():
             record, length = checkpoint.load(
-                directory / CHECKPOINT, e.algorithm, self.loaded.w, self.loaded.federation.clients, e.to_toml()
+                directory / CHECKPOINT, self.run.algorithm, self.loaded.w, self.loaded.federation.clients, e.to_toml()
             )
         self.spent = read_seconds(directory)
         check_log(directory, length)
@@ -202,7 +202,7 @@ class Running:
         chunk = min(e.evaluate_every, e.rounds)
         try:
             for record in engine.run_records(run if start is None else resumed(run, start), chunk):
-                if not self.take(record, self.evaluation.of(record.w, record.clients)):
+                if not self.take(record, self.evaluation.of(record.w, record.clients, record.round)):
                     return None
                 w = record.w
                 if self.directory is not None and record.round == whole_rounds(e) < e.rounds:
