@@ -25,20 +25,20 @@ class ClientModels:
         self.first = np.asarray(algorithm.own_model(algorithm.init_client(initial)), float)
 
     def __iter__(self) -> Iterator[tuple[float, np.ndarray]]:
-        """Models and their weights: first that of all clients that never took part."""
-        met = list(self.memories)
-        yield float(np.sum(np.delete(self.weights, met))), self.first
-        for k in met:
+        """Weights and models of the clients that have taken part."""
+        for k in self.memories:
             yield float(self.weights[k]), np.asarray(self.algorithm.own_model(self.memories[k]), float)
 
     @functools.cached_property
     def mean(self) -> np.ndarray:
         """x = sum_k p_k x_k."""
-        return sum((p * x for p, x in self), start=np.zeros_like(self.first))
+        return self.first + sum((p * (x - self.first) for p, x in self), start=np.zeros_like(self.first))
 
     def consensus_error(self) -> float:
         """sqrt(sum_k p_k |x_k - x|^2), as `metrics.consensus_error` of all models at once."""
-        return float(np.sqrt(sum(p * np.sum((x - self.mean) ** 2) for p, x in self)))
+        absent = float(np.sum(np.delete(self.weights, list(self.memories))))
+        others = sum(p * np.sum((x - self.mean) ** 2) for p, x in self)
+        return float(np.sqrt(absent * np.sum((self.first - self.mean) ** 2) + others))
 
 
 class Moment(NamedTuple):
