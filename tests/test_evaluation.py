@@ -13,7 +13,7 @@ from fedloom.experiments.about import about, figures
 from fedloom.experiments.progress import Json, values
 from fedloom.experiments.result import NOT_METRICS
 from fedloom.experiments.study import run_alone
-from fedloom.metrics import evaluation
+from fedloom.metrics import scored
 from fedloom.report.extras import first_sections
 from fedloom.sinks import numbers
 from fedloom.tasks.evaluated import Evaluation, owners_of_tests
@@ -27,7 +27,7 @@ def test_the_mean_of_the_blocks_is_the_metric_also_with_ragged_denominators():
         counted = rng.integers(0, 9, n).astype(np.float32)  # tokens: some examples have none
         counted[0] = 3
         right = rng.binomial(counted.astype(int), 0.3).astype(np.float32)
-        blocks = evaluation.blocks(right, counted)
+        blocks = scored.blocks(right, counted)
         assert len(blocks) == min(100, n)
         assert np.mean(blocks) == pytest.approx(right.sum() / counted.sum(), abs=1e-5)
         assert blocks == [float(f"{b:.6g}") for b in blocks]
@@ -37,7 +37,7 @@ def test_a_block_by_hand():
     """Four examples in four blocks: R = 3/4, and block b has 3/4 + 4 (num - 3/4) / 4 = num."""
     order = np.random.default_rng(0).permutation(4)
     right = np.array([1.0, 0.0, 1.0, 1.0])
-    assert evaluation.blocks(right, np.ones(4)) == right[order].tolist()
+    assert scored.blocks(right, np.ones(4)) == right[order].tolist()
 
 
 def test_examples_are_dealt_round_robin_by_a_fixed_permutation():
@@ -45,7 +45,7 @@ def test_examples_are_dealt_round_robin_by_a_fixed_permutation():
     order = np.random.default_rng(0).permutation(n)
     x = np.random.default_rng(2).normal(size=n)
     expected = [x.mean() + 100 * np.sum(x[order[b::100]] - x.mean()) / n for b in range(100)]
-    assert evaluation.blocks(x, np.ones(n)) == pytest.approx(expected, rel=1e-5)
+    assert scored.blocks(x, np.ones(n)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_variance_of_the_blocks_is_that_of_the_metric():
@@ -54,9 +54,9 @@ def test_the_variance_of_the_blocks_is_that_of_the_metric():
     n, p, of_accuracy, of_ratio = 3000, 0.8, [], []
     for _ in range(200):
         right = (rng.random(n) < p).astype(float)
-        of_accuracy.append(np.var(evaluation.blocks(right, np.ones(n)), ddof=1) / 100)
+        of_accuracy.append(np.var(scored.blocks(right, np.ones(n)), ddof=1) / 100)
         counted = rng.integers(1, 9, n)
-        of_ratio.append(np.var(evaluation.blocks(rng.binomial(counted, p), counted), ddof=1) / 100)
+        of_ratio.append(np.var(scored.blocks(rng.binomial(counted, p), counted), ddof=1) / 100)
     # 200 estimates with 99 degrees of freedom each: the mean has a relative standard error of 1%.
     assert np.mean(of_accuracy) == pytest.approx(p * (1 - p) / n, rel=0.04)
     assert np.mean(of_ratio) == pytest.approx(p * (1 - p) / (n * 4.5), rel=0.04)
@@ -68,8 +68,8 @@ def test_blocks_of_owners_know_that_their_examples_are_alike():
     for _ in range(200):
         owners = rng.permutation(np.repeat(np.arange(100), 20))
         right = (rng.random(100) < 0.7)[owners]
-        found.append(np.var(evaluation.blocks(right, np.ones(2000), owners), ddof=1) / 100)
-        assert np.mean(evaluation.blocks(right, np.ones(2000), owners)) == pytest.approx(right.mean(), abs=1e-5)
+        found.append(np.var(scored.blocks(right, np.ones(2000), owners), ddof=1) / 100)
+        assert np.mean(scored.blocks(right, np.ones(2000), owners)) == pytest.approx(right.mean(), abs=1e-5)
     assert np.mean(found) == pytest.approx(0.7 * 0.3 / 100, rel=0.05)
 
 
@@ -89,7 +89,7 @@ def test_natural_clients_own_their_blocks_if_they_are_many():
 
 
 def test_a_metric_without_a_denominator_has_no_blocks_that_mean_anything():
-    assert np.isnan(evaluation.blocks(np.zeros(5), np.zeros(5))).all()
+    assert np.isnan(scored.blocks(np.zeros(5), np.zeros(5))).all()
 
 
 def test_blocks_are_in_the_log_and_shown_nowhere(tmp_path, capsys):
@@ -229,9 +229,9 @@ def counted(monkeypatch, loaded):
     )
     loss = type(loaded.federation).loss
     monkeypatch.setattr(type(loaded.federation), "loss", lambda self, w: calls.append("train") or loss(self, w))
-    sample = fl.tasks.evaluated._sample_loss
+    sample = fl.tasks.evaluated.sample_loss
     monkeypatch.setattr(
-        fl.tasks.evaluated, "_sample_loss", lambda f, rows, w: calls.append(len(rows)) or sample(f, rows, w)
+        fl.tasks.evaluated, "sample_loss", lambda f, rows, w: calls.append(len(rows)) or sample(f, rows, w)
     )
     return calls
 
@@ -323,7 +323,11 @@ def test_what_is_evaluated_is_written_to_files_and_read_from_them(tmp_path):
         ("test acuracy", r"evaluate: there is no metric 'test acuracy'\. Did you mean 'test accuracy'"),
         ("valid", r"evaluate: there is no metric 'valid'"),
         ("validation", r"evaluate: task 'digits' has no validation examples; hold some out with validation = 0\.1"),
-        ("train accuracy", "evaluate: there is no metric 'train accuracy'"),
+        ("train acuracy", "evaluate: there is no metric 'train acuracy'. Did you mean 'train accuracy'"),
+        ("gradient nrom", "evaluate: there is no metric 'gradient nrom'. Did you mean 'gradient norm'"),
+        ("last models test acuracy", "evaluate: there is no metric 'test acuracy'. Did you mean 'test accuracy'"),
+        ("last models validation", "evaluate: task 'digits' has no validation examples"),
+        ("last modles", "evaluate: there is no metric 'last modles'. Did you mean 'last models'"),
         ("train:0", r"train:0 must name a number from 1 to \d+"),
         ("train:99999", "train:99999 must name a number from 1"),
         ("train:x", "evaluate: there is no metric 'train:x'"),

@@ -7,7 +7,7 @@ import pytest
 
 import fedloom as fl
 from fedloom import metrics, regularizers
-from fedloom.metrics import evaluation
+from fedloom.metrics import evaluation, scored
 from tests.federations import FEDERATION
 
 RNG = np.random.default_rng(0)
@@ -105,7 +105,7 @@ def prepare(rows, key):
     return rows
 
 
-SCORE = evaluation.scorer((metrics.loss(metrics.cross_entropy), metrics.accuracy), apply, prepare)
+SCORE = evaluation.Scorer((metrics.loss(metrics.cross_entropy), metrics.accuracy), apply, prepare)
 
 
 def right(w):
@@ -138,13 +138,13 @@ def test_own_models():
 
 def test_a_metric_of_the_wrong_shape_is_refused():
     """Accuracy of a sequence has a number for each token, and must not be cut to the number of examples."""
-    score = evaluation.scorer((metrics.accuracy,), lambda w, x, key: jnp.zeros((len(x), 4, 2)), prepare)
+    score = evaluation.Scorer((metrics.accuracy,), lambda w, x, key: jnp.zeros((len(x), 4, 2)), prepare)
     with pytest.raises(ValueError, match=r"for each of 256 examples.* sequences need token_accuracy"):
         evaluation.examplewise((X, np.zeros((N, 4), int)), W, score, unravel)
 
 
 def test_a_metric_whose_denominator_is_zero_everywhere_is_nan():
-    assert np.isnan(evaluation.total({"recall": (np.zeros(3), np.zeros(3))})["recall"])
+    assert np.isnan(scored.Ratio(np.zeros(3), np.zeros(3)).value())
 
 
 def test_large_models_are_evaluated_in_smaller_chunks():
@@ -159,7 +159,7 @@ def test_large_models_are_evaluated_in_smaller_chunks():
 
     w = np.zeros((d, 2))
     w[:4] = RNG.normal(size=(4, 2))
-    score = evaluation.scorer((metrics.accuracy,), large, prepare)
+    score = evaluation.Scorer((metrics.accuracy,), large, prepare)
     scores = evaluation.examplewise((x, y), jnp.asarray(w.ravel()), score, unravel)
     np.testing.assert_array_equal(scores["accuracy"][0], np.argmax(x @ w[:4], axis=1) == y)
     assert max(seen) == 32
@@ -263,6 +263,6 @@ def test_metrics_do_not_compile_again_for_the_same_task():
         return apply(w, x, key)
 
     for _ in range(3):
-        score = evaluation.scorer((metrics.accuracy,), counting, prepare)
+        score = evaluation.Scorer((metrics.accuracy,), counting, prepare)
         jax.block_until_ready(evaluation.examplewise((X, Y), W, score, unravel))
     assert len(traced) == 1

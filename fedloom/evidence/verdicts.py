@@ -24,7 +24,7 @@ from fedloom.evidence.statistics import (
 from fedloom.evidence.targets import target
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
-from fedloom.tasks.evaluated import TEST_BLOCKS
+from fedloom.tasks.evaluated import TEST_BLOCKS, on_test_examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +112,7 @@ def verdict(study: Study, task: str) -> Verdict:
     )
     partial = bool(shared) and any(len(places) > len(shared) for places in values.values())
     found = Verdict(
-        metric, larger, budget.cost, limit, means, tuple(shared), examples if metric.startswith("test ") else None,
+        metric, larger, budget.cost, limit, means, tuple(shared), examples if on_test_examples(metric) else None,
         pairs, level, times, order[0] if order else None, {}, thrifty, partial,
     )  # fmt: skip
     if limit is None and any(r.finished and r.diverged is None for r in results):
@@ -173,7 +173,7 @@ def _blocks(result: Result, place: int, metric: str) -> list[float]:
 def _is_share(results: Sequence[Result], metric: str) -> bool:
     """Whether the metric counts test examples, so that seeds can agree by luck."""
     bounds = next((b for r in results if (b := r.about.get("bounds", {}).get(metric))), None)
-    return metric.startswith("test ") or (bounds is not None and None not in bounds)
+    return on_test_examples(metric) or (bounds is not None and None not in bounds)
 
 
 def _against(best: str, name: str, larger: bool, d: Difference, tested: Tested, level: float) -> Against:

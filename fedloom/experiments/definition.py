@@ -27,6 +27,7 @@ from fedloom.models import MODELS
 from fedloom.solvers import SOLVERS
 from fedloom.systems import SYSTEMS, Delays, System
 from fedloom.tasks import TASKS, Evaluation, Loaded, Task
+from fedloom.tasks.evaluated import ENTRIES
 
 
 def _integer(least: int) -> Domain:
@@ -95,7 +96,7 @@ class Experiment:
     )
     evaluate: tuple[str, ...] | None = static(
         optional(_evaluate),
-        "what to evaluate: train, validation, test, a metric, train:N for a sample (default: what is cheap)",
+        f"what to evaluate, separated by commas: {', '.join(ENTRIES)} (default: what is cheap)",
         default=None,
     )
     validation: float = static(
@@ -184,7 +185,7 @@ class Experiment:
         return next((f"{name}: {v.why}" for name in PARTS if isinstance(v := getattr(self, name), Lost)), "")
 
     def check(self) -> "Checked":
-        """Load the data and raise a ValueError for whatever cannot be run, before anything is compiled."""
+        """Load the data and raise a ValueError for whatever cannot be run, before anything is trained."""
         if self.lost:
             raise ValueError(self.lost)
         loaded = self.load()
@@ -207,7 +208,10 @@ class Experiment:
             raise ValueError(f"own_models: {name} does not keep a model for each client; FedDR, FedPD and FedSplit do.")
         if self.own_models and loaded.data is None:
             raise ValueError(f"own_models: the clients of task {loaded.task.name!r} have no examples.")
-        return Checked(loaded, run, Evaluation(loaded, self.evaluate, self.algorithm if self.own_models else None))
+        evaluation = Evaluation(loaded, self.evaluate, self.algorithm, self.solver, self.own_models)
+        evaluation.check()
+        assert evaluation.algorithm is not None
+        return Checked(loaded, run._replace(algorithm=evaluation.algorithm), evaluation)
 
     def to_plain(self) -> dict[str, Any]:
         """The experiment as plain data, from which `from_config` makes it again."""

@@ -199,7 +199,7 @@ class Running:
         e, record, length = self.experiment, None, 0
         if (directory / CHECKPOINT).exists():
             record, length = checkpoint.load(
-                directory / CHECKPOINT, e.algorithm, self.loaded.w, self.loaded.federation.clients, e.to_toml()
+                directory / CHECKPOINT, self.run.algorithm, self.loaded.w, self.loaded.federation.clients, e.to_toml()
             )
         self.spent = read_seconds(directory)
         check_log(directory, length)
@@ -235,7 +235,7 @@ class Running:
         chunk = min(e.evaluate_every, e.rounds)
         try:
             for record in engine.run_records(run if start is None else resumed(run, start), chunk):
-                if not self.take(record, self.evaluation.of(record.w, record.clients)):
+                if not self.take(record, self.evaluation.of(record.w, record.clients, record.round)):
                     return None
                 w = record.w
                 if self.directory is None and e.algorithm.own_model(e.algorithm.init_client(w)) is not None:

@@ -74,7 +74,7 @@ def _run(runs: Sequence[PlacedRun], progress: Progress | None) -> list[Result]:
         checked = first.check()
         most = points_at_once(checked.run)
         others = first.engine != "simulate" or first.system is not None
-        if first.on_nonfinite == "drop" or first.own_models or first.plan != "auto" or others:
+        if first.on_nonfinite == "drop" or checked.evaluation.of_method or first.plan != "auto" or others:
             most = 1  # the grid engine does not support these
         for part in np.array_split(group, math.ceil(len(group) / most)):  # nearly equal sizes need fewer programs
             batch = part.tolist()
@@ -99,7 +99,7 @@ def _together(
             log.begin(first)
         algorithms, solvers = ([getattr(runs[i][1], part) for i in batch] for part in ("algorithm", "solver"))
         for record in grid.run_records(checked.run, algorithms, solvers, min(e.evaluate_every, e.rounds)):
-            values = checked.evaluation.of_all(record.w)
+            values = checked.evaluation.of_each(record.w)
             record = record._replace(servers=jax.device_get(record.servers))
             for place, i in enumerate(batch):
                 if i in results or i not in logs:

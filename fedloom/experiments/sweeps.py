@@ -22,7 +22,7 @@ from fedloom.experiments.study import Progress, Runs, Study, create_study, place
 from fedloom.experiments.study_file import check_study_files, read_study_file
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import count, nearest
-from fedloom.tasks import Evaluation
+from fedloom.tasks.evaluated import on_test_examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Select:
     @property
     def by_test(self) -> bool:
         """Whether points are selected by test data."""
-        return self.metric is not None and self.metric.removeprefix("own ").startswith("test ")
+        return self.metric is not None and on_test_examples(self.metric)
 
     def among(self, metrics: Container[str]) -> "Select":
         """With a metric, if it has none: the validation loss, if that is among the given metrics."""
@@ -153,7 +153,7 @@ def _checked(runs: Runs, select: Select) -> tuple[Runs, Select, set[str]]:
         if select.metric not in evaluation.metrics:
             what = (*evaluation.what, str(select.metric))
             try:
-                Evaluation(evaluation.loaded, what)
+                dataclasses.replace(experiment, evaluate=what).check()
             except ValueError as error:
                 raise ValueError(str(error).replace("evaluate: ", "select: ", 1)) from error
             for i in members:

@@ -31,7 +31,6 @@ from fedloom.experiments.trials import BATCH, FIRST_SEED, Trials, Tuning
 from fedloom.experiments.used_files import refuse_changed
 from fedloom.hyperparameters import count, interval, nearest
 from fedloom.tasks import Task
-from fedloom.tasks.evaluated import known_metrics
 
 TUNING, COMPARISON, SETTINGS = "tuning.json", "comparison", "settings"
 AT_MOST = 2  # times the points, if the best value of some method still lies at the edge of what was tried
@@ -135,9 +134,9 @@ def _check(tuning: Tuning) -> None:
         axes_of(method, base)
         base.check()
         loaded = changed(base, tuning.held_out).load()
-        if tuning.metric not in known_metrics(loaded):
-            names = () if loaded.data is None else loaded.metrics
-            allowed = ["train loss", *(f"validation {name}" for name in names)]
+        names = () if loaded.data is None else loaded.metrics
+        allowed = ["train loss", *(f"validation {name}" for name in names)]
+        if tuning.metric not in allowed:
             raise ValueError(f"select: there is no metric {tuning.metric!r}.{nearest(tuning.metric, allowed)}")
         tuning.experiment(method, {}, FIRST_SEED).check()
 

@@ -145,12 +145,15 @@ def _register(cls: type) -> None:
 
 
 def per_client_fields(value: Any) -> dict[str, Any]:
-    """The fields of `value` that hold an array with one entry for each client."""
-    return {
-        f.name: getattr(value, f.name)
-        for f in dataclasses.fields(value)
-        if f.metadata.get("per_client") and np.ndim(getattr(value, f.name)) == 1
-    }
+    """The fields of `value`, and with a dot those of its parts, that hold an array with one entry for each client."""
+    found: dict[str, Any] = {}
+    for f in dataclasses.fields(value):
+        own = getattr(value, f.name)
+        if dataclasses.is_dataclass(own):
+            found |= {f"{f.name}.{name}": array for name, array in per_client_fields(own).items()}
+        elif f.metadata.get("per_client") and np.ndim(own) == 1:
+            found[f.name] = own
+    return found
 
 
 def misplaced_arrays(value: Any) -> dict[str, tuple[int, ...]]:
@@ -165,7 +168,10 @@ def misplaced_arrays(value: Any) -> dict[str, tuple[int, ...]]:
 
 def for_client(value: T, k: Any) -> T:
     """`value` as client k sees it: each per-client array is replaced by its entry k, which may be traced."""
-    own = {name: jnp.asarray(array)[k] for name, array in per_client_fields(value).items()}
+    own: dict[str, Any] = {}
+    for name, array in per_client_fields(value).items():
+        part, dot, _ = name.partition(".")
+        own[part] = for_client(getattr(value, part), k) if dot else jnp.asarray(array)[k]
     return dataclasses.replace(value, **own) if own else value  # type: ignore[type-var]
 
 

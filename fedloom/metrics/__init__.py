@@ -12,6 +12,7 @@ from fedloom.metrics.population import gradient_variance as gradient_variance
 from fedloom.metrics.scores import Criterion as Criterion
 from fedloom.metrics.scores import Metric as Metric
 from fedloom.metrics.scores import accuracy as accuracy
+from fedloom.metrics.scores import auc as auc
 from fedloom.metrics.scores import binary_accuracy as binary_accuracy
 from fedloom.metrics.scores import binary_cross_entropy as binary_cross_entropy
 from fedloom.metrics.scores import cross_entropy as cross_entropy

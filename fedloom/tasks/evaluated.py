@@ -1,5 +1,6 @@
-"""What is evaluated of a model: metrics of the training, validation and test examples, or of a sample of them."""
+"""What is evaluated of a model: metrics of training, validation and test examples, and figures of the population."""
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,46 +10,80 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedloom.algorithm import Algorithm
-from fedloom.client import Federation
-from fedloom.data.empirical_risk import EmpiricalRisk, Examples
+from fedloom.algorithms.last_models import keeping_models
+from fedloom.client import Solver
 from fedloom.hyperparameters import nearest
 from fedloom.metrics import evaluation
+from fedloom.metrics.evaluation import Scores
+from fedloom.metrics.scored import Ratio, Scored
 from fedloom.metrics.scores import Metric
-from fedloom.problem import Scalar, Vector
+from fedloom.problem import Vector
+from fedloom.tasks.figures import FIGURES, ClientModels, Moment
+from fedloom.tasks.sample import losses, sample_loss, sample_losses, sample_rows
 
 if TYPE_CHECKING:
     from fedloom.tasks.task import Loaded
 
 PARTS = ("train", "validation", "test")
+LAST = "last models"
+# What an experiment can evaluate: the entries of its field `evaluate`, and the metrics that they add.
+ENTRIES = {
+    "train": "`train loss`, the objective f(w) over all clients",
+    "train:5000": "`train:5000 loss`: an unbiased estimate of f(w) from 5,000 training examples, the same each time",
+    "train accuracy": "any metric of the task on training examples, averaged over clients as the objective is",
+    "validation": "`validation loss` and the task's other metrics, on the [validation examples](data.md#validation)",
+    "test": "`test loss`, `test accuracy`, ... on the global test set",
+    "test accuracy": "a single metric",
+    **{name: figure.words for name, figure in FIGURES.items()},
+    LAST: "what is evaluated by default, of the mean of the models with which each client's last local training ended",
+    f"{LAST} test accuracy": "a single metric of that mean: what FedDyn's curves show",
+}
 # With more training examples in all, the training loss costs more than the rounds between two evaluations often do; it
 # is then evaluated only if it is asked for.
 FEW_EXAMPLES = 20_000
 MANY_OWNERS = 30  # of test examples: then blocks are of owners
-TEST_BLOCKS = "test blocks"  # beside the metrics of a model: `evaluation.blocks` of each of those on the test set
+TEST_BLOCKS = "test blocks"  # beside the metrics of a model: each of those on the test set, on blocks of it
 
 
 class Evaluation:
-    """What is evaluated of the models of a loaded task; each entry of `what` adds some metrics.
-
-        "train", "validation", "test"   all metrics of that part; of the training examples the loss f(w)
-        "test accuracy"                 a single metric
-        "train:5000"                    the metric "train:5000 loss", an unbiased estimate of f(w) from a fixed sample
+    """What is evaluated of the models of a loaded task; each entry of `what` adds some metrics, as ENTRIES says.
 
     None stands for all metrics of the test and validation examples and, if the clients have at most FEW_EXAMPLES
     training examples in all or if there is no test set, the training loss; and for the metric of the task's target.
     Nothing else is computed.
+
+    Some metrics are of an experiment's method: they need its algorithm and its solver. Where the clients' last models
+    are evaluated, `algorithm` is the method to run in its place, whose clients remember them.
     """
 
-    def __init__(self, loaded: "Loaded", what: Sequence[str] | None = None, own: Algorithm | None = None):
-        self.loaded = loaded
-        self.own = own  # the algorithm whose clients' own models are evaluated too
-        self.what = usual(loaded) if what is None else tuple(what)
+    def __init__(
+        self,
+        loaded: "Loaded",
+        what: Sequence[str] | None = None,
+        algorithm: Algorithm | None = None,
+        solver: Solver | None = None,
+        own_models: bool = False,
+    ):
+        self.loaded, self.algorithm, self.solver = loaded, algorithm, solver
+        self.own_models = own_models  # whether the clients' own models are evaluated too
+        self.what = usual(loaded, algorithm is not None) if what is None else tuple(what)
         self.known = known_metrics(loaded)
         self.train = False
         self.samples: dict[int, jax.Array] = {}  # the rows of each sample, by their number
-        self.chosen: dict[str, list[str]] = {"validation": [], "test": []}
+        self.chosen: dict[str, list[str]] = {part: [] for part in PARTS}
+        self.figures: list[str] = []
+        of_last: list[str] = []
         for entry in self.what:
-            self._choose(entry)
+            if entry in FIGURES:
+                self.figures = list(dict.fromkeys([*self.figures, entry]))
+            elif entry == LAST:
+                of_last += usual(loaded)
+            elif entry.startswith(LAST + " "):
+                of_last.append(entry.removeprefix(LAST + " "))
+            else:
+                self._choose(entry)
+        self.last = Evaluation(loaded, of_last) if of_last else None  # what is evaluated of the mean of last models
+        self._check_method()
         self.owners = owners_of_tests(loaded)
 
     def _choose(self, entry: str) -> None:
@@ -61,62 +96,128 @@ class Evaluation:
         if part in PARTS and not any(name.startswith(part + " ") for name in self.known):
             hint = "; hold some out with validation = 0.1" if part == "validation" else ""
             raise ValueError(f"evaluate: task {self.loaded.task.name!r} has no {part} examples{hint}.")
-        if not names:
-            raise ValueError(f"evaluate: there is no metric {entry!r}.{nearest(entry, self.known)}")
-        if part == "train":
+        if not names or part not in PARTS:
+            raise ValueError(f"evaluate: there is no metric {entry!r}.{nearest(entry, [*self.known, LAST])}")
+        if entry in ("train", "train loss"):
             self.train = True
         else:
             self.chosen[part] = list(dict.fromkeys([*self.chosen[part], *(n.removeprefix(part + " ") for n in names)]))
 
+    def _check_method(self) -> None:
+        """Metrics of a method need one; if they are of models that clients trained, one that remembers these."""
+        of_clients = [name for name in self.figures if FIGURES[name].of_clients] + [LAST] * (self.last is not None)
+        of_method = [name for name in self.figures if FIGURES[name].of_method] + of_clients
+        if of_method and (self.algorithm is None or self.solver is None):
+            raise ValueError(f"evaluate: {of_method[0]!r} belongs to a method; evaluate it in an experiment.")
+        if of_clients and self.algorithm is not None:
+            try:
+                self.algorithm = keeping_models(self.algorithm, self.loaded.w)
+            except ValueError as error:
+                words = f"evaluate: {of_clients[0]!r} is of models that clients have trained, but {error}"
+                raise ValueError(words) from error
+        self.of_clients = self.own_models or bool(of_clients)  # whether the memories of the clients are needed
+        self.of_method = self.own_models or bool(of_method)  # whether something depends on more than the model
+
     @property
     def metrics(self) -> dict[str, Metric]:
         """The metrics that are evaluated, by their names in a log."""
-        names = ["train loss"] if self.train else []
-        found = {name: self.known[name] for name in names}
+        found = {name: self.known[name] for name in ["train loss"] * self.train}
         found |= {f"train:{n} loss": self.known["train loss"] for n in self.samples}
         for part, chosen in self.chosen.items():
             found |= {f"{part} {name}": self.known[f"{part} {name}"] for name in chosen}
-        if self.own is not None:
+        found |= {name: self.known[name] for name in self.figures}
+        if self.last is not None:
+            found |= {f"{LAST} {name}": metric for name, metric in self.last.metrics.items()}
+        if self.own_models:
             found["own train loss"] = self.known["train loss"]
             if self.loaded.data is not None and self.loaded.data.test_split is not None:
                 found |= {f"own test {name}": metric for name, metric in self.loaded.metrics.items()}
         return found
 
-    def of(self, w: Vector, clients: Mapping[int, Any] | None = None) -> dict[str, Any]:
-        """The metrics of a model, and TEST_BLOCKS. `clients` have the memories of the clients that have any."""
+    def check(self) -> None:
+        """Raise a sentence if a function of all examples gives no number for the initial model."""
+        for part, chosen in self.chosen.items():
+            if names := tuple(name for name in chosen if self.loaded.metrics[name].function is not None):
+                check_numbers(self.loaded, part, names)
+        if self.last is not None:
+            self.last.check()
+
+    def of(self, w: Vector, clients: Mapping[int, Any] | None = None, round: int = 0) -> dict[str, Any]:
+        """The metrics of the model after some rounds, and TEST_BLOCKS.
+
+        `clients` have the memories of the clients that have any.
+        """
         found = self.loaded
         values: dict[str, Any] = {"train loss": float(found.federation.loss(w))} if self.train else {}
         for n, rows in self.samples.items():
-            values[f"train:{n} loss"] = float(_sample_loss(found.federation, rows, w))
-        pairs = {part: found.examplewise(w, part, names) for part, names in self.chosen.items() if names}
-        values |= _totals(pairs)
-        if self.own is not None:
-            values |= found.evaluate_own(self.own, clients or {})
-        return values | _blocks(pairs, self.owners)
+            values[f"train:{n} loss"] = float(sample_loss(found.federation, rows, w))
+        scores = {part: found.examplewise(w, part, names) for part, names in self.chosen.items() if names}
+        values |= self._totals(scores)
+        blocks = self._blocks(scores)
+        models = None
+        if self.of_clients:
+            assert self.algorithm is not None
+            models = ClientModels(self.algorithm, found.w, found.federation.weights, clients or {})
+        moment = Moment(found.federation, w, round, self.algorithm, self.solver, models)
+        values |= {name: FIGURES[name].of(moment) for name in self.figures}
+        if self.last is not None:
+            assert models is not None
+            of_mean = self.last.of(jnp.asarray(models.mean, w.dtype))
+            blocks |= {f"{LAST} {name}": b for name, b in of_mean.pop(TEST_BLOCKS, {}).items()}
+            values |= {f"{LAST} {name}": value for name, value in of_mean.items()}
+        if self.own_models:
+            assert self.algorithm is not None
+            values |= found.evaluate_own(self.algorithm, clients or {})
+        return values | ({TEST_BLOCKS: blocks} if blocks else {})
 
-    def of_all(self, models: jax.Array) -> list[dict[str, Any]]:
-        """`of` for several small models [models, d] at once; the same up to rounding."""
+    def of_each(self, models: jax.Array) -> list[dict[str, Any]]:
+        """`of` for several small models [models, d] at once; the same up to rounding. Not for metrics of a method."""
         found = self.loaded
-        columns = {"train loss": _losses(found.federation, models)} if self.train else {}
+        columns = {"train loss": losses(found.federation, models)} if self.train else {}
         for n, rows in self.samples.items():
-            columns[f"train:{n} loss"] = _sample_losses(found.federation, rows, models)
-        scores = {part: found.examplewise_all(models, part, names) for part, names in self.chosen.items() if names}
+            columns[f"train:{n} loss"] = sample_losses(found.federation, rows, models)
+        every = {part: found.examplewise_all(models, part, names) for part, names in self.chosen.items() if names}
         values = []
-        for i in range(len(models)):
-            pairs = {part: of_models[i] for part, of_models in scores.items()}
-            values.append(
-                {name: float(x[i]) for name, x in columns.items()} | _totals(pairs) | _blocks(pairs, self.owners)
-            )
+        for i, w in enumerate(models):
+            scores = {part: of_models[i] for part, of_models in every.items()}
+            moment = Moment(found.federation, w, 0, None, None, None)
+            own = {name: float(x[i]) for name, x in columns.items()} | self._totals(scores)
+            own |= {name: FIGURES[name].of(moment) for name in self.figures}
+            values.append(own | ({TEST_BLOCKS: blocks} if (blocks := self._blocks(scores)) else {}))
         return values
 
+    def _totals(self, scores: Mapping[str, Scores]) -> dict[str, Any]:
+        values = {}
+        for part, of_part in scores.items():
+            for name, scored in of_part.items():
+                as_objective = part == "train" and isinstance(scored, Ratio)
+                values[f"{part} {name}"] = self._mean_of_clients(scored) if as_objective else scored.value()
+        return values
 
-def _totals(pairs: Mapping[str, evaluation.HostPairs]) -> dict[str, Any]:
-    return {f"{part} {name}": value for part, of in pairs.items() for name, value in evaluation.total(of).items()}
+    def _mean_of_clients(self, scored: Scored) -> float:
+        """A metric of each client's training examples, averaged by p_k as f(w) is, where it is defined."""
+        values, p = scored.by_client(self.loaded.in_order("train")), np.asarray(self.loaded.federation.weights, float)
+        known = ~np.isnan(values)
+        return float(p[known] @ values[known] / p[known].sum()) if known.any() else float("nan")
+
+    def _blocks(self, scores: Mapping[str, Scores]) -> dict[str, list[float]]:
+        """The test metrics on blocks of the test set; a metric that is not defined without some block has none."""
+        found = {f"test {name}": scored.blocks(self.owners) for name, scored in scores.get("test", {}).items()}
+        return {name: blocks for name, blocks in found.items() if blocks}
 
 
-def _blocks(pairs: Mapping[str, evaluation.HostPairs], owners: np.ndarray | None) -> dict[str, Any]:
-    found = {f"test {name}": evaluation.blocks(a, b, owners) for name, (a, b) in pairs.get("test", {}).items()}
-    return {TEST_BLOCKS: found} if found else {}
+def on_test_examples(metric: str) -> bool:
+    """Whether a metric, by its name in a log, is of test examples."""
+    return metric.removeprefix("own ").removeprefix(LAST + " ").startswith("test ")
+
+
+@functools.lru_cache(maxsize=8)  # runs share their data, and a pass over these may take long
+def check_numbers(loaded: "Loaded", part: str, names: tuple[str, ...]) -> None:
+    """Raise a sentence unless these functions of all examples of the part give numbers for the initial model."""
+    try:
+        evaluation.total(loaded.examplewise(loaded.w, part, names))
+    except ValueError as error:
+        raise ValueError(f"evaluate: {error} (That was with the initial model and the {part} examples.)") from error
 
 
 def owners_of_tests(loaded: "Loaded") -> np.ndarray | None:
@@ -137,16 +238,18 @@ def known_metrics(loaded: "Loaded") -> dict[str, Metric]:
     """All metrics that can be evaluated, by their names in a log."""
     data = loaded.data
     if data is None:
-        return {"train loss": Metric("loss", lambda w, _: (w, w), larger_is_better=False)}  # any function of w
-    found = {"train loss": loaded.metrics["loss"]}
-    for part, there in (("validation", data.validation_split), ("test", data.test)):
-        if there is not None:
-            found |= {f"{part} {name}": metric for name, metric in loaded.metrics.items()}
-    return found
+        found = {"train loss": Metric("loss", None, larger_is_better=False)}  # any function of w
+    else:
+        there = {"train": data.split, "validation": data.validation_split, "test": data.test}
+        parts = [part for part in PARTS if there[part] is not None]
+        found = {f"{part} {name}": metric for part in parts for name, metric in loaded.metrics.items()}
+    figures = {name: figure.metric(name) for name, figure in FIGURES.items()}
+    of_a_model = found | {name: metric for name, metric in figures.items() if not FIGURES[name].of_method}
+    return found | figures | {f"{LAST} {name}": metric for name, metric in of_a_model.items()}
 
 
-def usual(loaded: "Loaded") -> tuple[str, ...]:
-    """What is evaluated if nothing is asked for."""
+def usual(loaded: "Loaded", of_method: bool = False) -> tuple[str, ...]:
+    """What is evaluated if nothing is asked for, of a model or, with `of_method`, in an experiment with a method."""
     data, target = loaded.data, loaded.task.target
     cheap = data is None or data.test is None or data.split.sizes.sum() <= FEW_EXAMPLES
     found = ["train"] if cheap else []
@@ -154,43 +257,10 @@ def usual(loaded: "Loaded") -> tuple[str, ...]:
         found += [
             part for part, there in (("validation", data.validation_split), ("test", data.test)) if there is not None
         ]
-    if target is not None and target[0].partition(" ")[0] not in found and target[0] in known_metrics(loaded):
-        found.append(target[0])
+    if target is not None and target[0] in known_metrics(loaded) and (of_method or not _is_of_method(target[0])):
+        found += [target[0]] * (target[0] not in Evaluation(loaded, found).metrics)
     return tuple(found)
 
 
-def sample_rows(loaded: "Loaded", n: int, seed: int = 0) -> np.ndarray:
-    """n rows of the training store, example i of client k being expected n p_k / n_k times: their mean loss is f(w).
-
-    That is systematic sampling from the examples in random order. With weights by examples no row is drawn twice.
-    """
-    f = loaded.federation
-    if not isinstance(f, Examples):
-        raise ValueError(f"evaluate: task {loaded.task.name!r} is a function of w: it has no examples to sample.")
-    sizes = np.asarray(f.sizes)
-    if not 1 <= n <= sizes.sum():
-        raise ValueError(
-            f"evaluate: train:{n} must name a number from 1 to {sizes.sum()}, the number of training examples."
-        )
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(sizes.sum())
-    ends = np.cumsum(np.repeat(np.asarray(f.weights, float) / sizes, sizes)[order])
-    points = (rng.random() + np.arange(n)) * ends[-1] / n
-    positions = np.sort(order[np.minimum(np.searchsorted(ends, points, side="right"), len(order) - 1)])
-    return positions if f.order is None else np.asarray(f.order)[positions]
-
-
-@jax.jit
-def _sample_loss(federation: Examples, rows: jax.Array, w: Vector) -> Scalar:
-    n = rows.shape[0]
-    return EmpiricalRisk(federation.store, rows, 0, n, n, federation.loss_of, federation.unravel).loss(w)
-
-
-@jax.jit
-def _sample_losses(federation: Examples, rows: jax.Array, models: jax.Array) -> jax.Array:
-    return jax.vmap(lambda w: _sample_loss(federation, rows, w))(models)
-
-
-@jax.jit
-def _losses(federation: Federation, models: jax.Array) -> jax.Array:
-    return jax.vmap(federation.loss)(models)
+def _is_of_method(entry: str) -> bool:
+    return entry.startswith(LAST) or (entry in FIGURES and FIGURES[entry].of_method)

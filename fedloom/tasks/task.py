@@ -183,15 +183,14 @@ class Loaded:
 
     def by_client(self, w: Vector, part: str = "test") -> dict[str, evaluation.ByClient]:
         """Every metric of the model w on each client's own test (or training, or validation) examples."""
-        scores, split = self.examplewise(w, part), self._split(part)
-        if part != "test":  # whose rows are already in the order of the split
-            split = Split(np.arange(len(split.order)), split.sizes)
-        return self._named(evaluation.by_client(scores, split))
+        return self._named(evaluation.by_client(self.examplewise(w, part), self.in_order(part)))
 
-    def by_own_model(self, models: ArrayLike, part: str = "test") -> dict[str, evaluation.ByClient]:
-        """Every metric of each client's own model, models[k], on its own examples; see `own_models`."""
+    def by_own_model(
+        self, models: ArrayLike, part: str = "test", names: Iterable[str] | None = None
+    ) -> dict[str, evaluation.ByClient]:
+        """Metrics, all or the named ones, of each client's own model, models[k], on its examples; see `own_models`."""
         store, split = self._store(part), self._split(part)
-        return self._named(evaluation.own_models(store, split, models, self._score(), self._examples.unravel))
+        return self._named(evaluation.own_models(store, split, models, self._score(names), self._examples.unravel))
 
     def own_models(self, algorithm: Algorithm, clients: Mapping[int, Any]) -> np.ndarray:
         """The clients' own models, one in each row, from the memories in a record, if the method keeps them."""
@@ -206,14 +205,20 @@ class Loaded:
     def evaluate_own(self, algorithm: Algorithm, clients: Mapping[int, Any]) -> dict[str, float]:
         """The clients' own models, each on its own examples: the training loss by p_k, test metrics by examples."""
         models = self.own_models(algorithm, clients)
-        losses = self.by_own_model(models, "train")["loss"].values
+        losses = self.by_own_model(models, "train", ["loss"])["loss"].values
         values = {"own train loss": float(np.asarray(self.federation.weights) @ losses)}
         if self.data is not None and self.data.test_split is not None:
             for name, metric in self.by_own_model(models, "test").items():
                 known = ~np.isnan(metric.values)
                 sizes = self.data.test_split.sizes[known]
-                values[f"own test {name}"] = float(np.average(metric.values[known], weights=sizes))
+                mean = np.average(metric.values[known], weights=sizes) if known.any() else np.nan
+                values[f"own test {name}"] = float(mean)
         return values
+
+    def in_order(self, part: str) -> Split:
+        """Who owns which of the examples of a part, as `examplewise` has them."""
+        split = self._split(part)
+        return split if part == "test" else Split(np.arange(len(split.order)), split.sizes)
 
     def _named(self, values: dict[str, np.ndarray]) -> dict[str, evaluation.ByClient]:
         return {name: evaluation.ByClient(v, self.metrics[name].larger_is_better) for name, v in values.items()}
@@ -242,15 +247,16 @@ class Loaded:
             raise ValueError(f"Task {self.task.name!r} has no test examples; use part='train'.")
         return self.data.test if part == "test" else train
 
-    def _score(self, names: Iterable[str] | None = None) -> evaluation.Score:
+    def _score(self, names: Iterable[str] | None = None) -> evaluation.Scorer:
         assert self.task.model is not None
         metrics = self.metrics
         chosen = tuple(metrics[name] for name in (metrics if names is None else names))
-        return evaluation.scorer(chosen, self.task.model.apply, self.task.prepare)
+        return evaluation.Scorer(chosen, self.task.model.apply, self.task.prepare, self.task.criterion)
 
-    def examplewise(self, w: Vector, part: str, names: Iterable[str] | None = None) -> evaluation.HostPairs:
-        """Numerator and denominator of metrics, all or the named ones, for each example of a part.
+    def examplewise(self, w: Vector, part: str, names: Iterable[str] | None = None) -> evaluation.Scores:
+        """What metrics, all or the named ones, need of each example of a part.
 
+        That is a numerator and a denominator or, for a function of all examples, its label and what else it is given.
         Test examples are in the order of the test set, others client after client.
         """
         store, order = self._store(part), self._order(part)
@@ -258,7 +264,7 @@ class Loaded:
 
     def examplewise_all(
         self, models: jax.Array, part: str, names: Iterable[str] | None = None
-    ) -> list[evaluation.HostPairs]:
+    ) -> list[evaluation.Scores]:
         """`examplewise` for several small models [models, d] at once; the same up to rounding."""
         store, order = self._store(part), self._order(part)
         return evaluation.examplewise_all(store, models, self._score(names), self._examples.unravel, order)
