@@ -8,7 +8,7 @@ from typing import Any
 
 from fedloom import reproductions, sinks
 from fedloom.cli.flags import add_fields, add_terms, changes, target, terms
-from fedloom.cli.output import conclude, new_directory, out_directory, outputs, progress, say_how_long
+from fedloom.cli.output import conclude, new_directory, out_directory, outputs, progress, say_how_long, say_notes
 from fedloom.experiments.arguments import seed_list
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import SEEDS, comparison, own_target
@@ -170,6 +170,7 @@ def _compare(given: argparse.Namespace) -> int:
     if given.dry_run:
         return say_how_long(runs, " until the first look" if looks else "", wanted)
     shown = progress(given)
+    say_notes(runs[0][1], given)
     study = run_all(
         runs,
         new_directory(given, tasks[0]),
@@ -189,6 +190,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.dry_run:
         return say_how_long([(method_name(e.algorithm), e)])
     path = new_directory(given, f"{e.base_task().name}-{method_name(e.algorithm)}")
+    say_notes(e, given)
     return conclude(run_alone(e, path, progress(given), opened), given)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from fedloom.evidence import check_target
 from fedloom.experiments.definition import FIELDS, PARTS
 from fedloom.experiments.plain import parse
+from fedloom.experiments.table_files import COLUMNS
 from fedloom.experiments.terms import COSTS, Budget, Terms
 from fedloom.hyperparameters import flag, nearest
 
@@ -40,11 +41,15 @@ def option(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
+# Fields that are text whatever it looks like: TOML would read the plan 0x2, or a column called 1, as a number.
+TEXTS = {"plan", *COLUMNS}
+
+
 def changes(given: argparse.Namespace) -> dict[str, Any]:
     """The fields that were given, with and without a dot, as `changed` takes them."""
     found = {name: parse(getattr(given, name)) for name in HELP if getattr(given, name, None) is not None}
-    if "plan" in found:
-        found["plan"] = given.plan  # TOML would read 0x2 as a number
+    for name in TEXTS & found.keys():
+        found[name] = getattr(given, name)
     if "speeds" in found:
         found["system.speeds"] = found.pop("speeds")
     return found | {name: parse(text) for name, text in given.dotted.items()}

@@ -9,14 +9,18 @@ import sys
 
 from fedloom import reproductions
 from fedloom.cli.interruption import Interruptible
+from fedloom.experiments.definition import Experiment
 from fedloom.experiments.estimate import seconds_of
+from fedloom.experiments.loading import find_task
 from fedloom.experiments.progress import Json, Lines, Live, how_long
 from fedloom.experiments.result import Result
 from fedloom.experiments.run_directory import CONFIG
 from fedloom.experiments.study import Progress, Study, check_runs
 from fedloom.experiments.study_file import STUDY, Runs
+from fedloom.experiments.table_files import is_table
 from fedloom.experiments.tuning import TUNING
 from fedloom.sinks import SINKS
+from fedloom.tables import notes
 
 
 def outputs(command: argparse.ArgumentParser, out: bool = True, sink: bool = True, dry: bool = False) -> None:
@@ -70,6 +74,7 @@ def new_directory(given: argparse.Namespace, name: str) -> pathlib.Path:
         path = out_directory(given.out)
     else:
         word = re.sub(r"\.toml$|\.py:[^/]*$", "", pathlib.Path(name).name)
+        word = find_task(name).name if is_table(name) else word
         stem = f"{given.command}-" + re.sub("[^A-Za-z0-9.=_-]+", "-", word)
         taken = (p.name for p in pathlib.Path("runs").glob(f"{stem}-*"))
         numbers = [int(n) for t in taken if (n := t.removeprefix(f"{stem}-")).isdigit()]
@@ -83,6 +88,15 @@ def say_how_long(runs: Runs, of: str = "", target: tuple[str, float] | None = No
     check_runs(runs, target)
     print(how_long(len(runs), seconds_of(runs)) + of)
     return 0
+
+
+def say_notes(experiment: Experiment, given: argparse.Namespace) -> None:
+    """What is worth knowing about a table before anything is run."""
+    data = experiment.load().data
+    if data is None or data.preparation is None or given.quiet or given.json:
+        return
+    for words in (experiment.base_task().about, *notes(data)):
+        print(f"{experiment.base_task().name}: {words}", file=sys.stderr)
 
 
 def progress(given: argparse.Namespace) -> Progress:

@@ -21,11 +21,13 @@ from fedloom.engines.run import Run
 from fedloom.experiments.loading import RESPLIT, check_split, find_loss, find_metric, find_model, find_task, load
 from fedloom.experiments.own_files import absolute, is_reference
 from fedloom.experiments.plain import Lost, name_of, to_plain
+from fedloom.experiments.table_files import COLUMNS, check_columns, is_table, table_task, whole_path
 from fedloom.hyperparameters import Domain, check_fields, choice, flag, frozen, interval, nearest, optional, static
 from fedloom.metrics import LOSSES, METRICS
 from fedloom.models import MODELS
 from fedloom.solvers import SOLVERS
 from fedloom.systems import SYSTEMS, Delays, System
+from fedloom.tables import table_model
 from fedloom.tasks import TASKS, Evaluation, Loaded, Task
 from fedloom.tasks.evaluated import ENTRIES
 
@@ -58,6 +60,8 @@ def _texts(value: Any) -> bool:
 
 
 _evaluate = Domain("a list such as ['test', 'train:5000']", _texts)
+_column = Domain("the name of a column", lambda v: isinstance(v, str) and v != "")
+_columns = Domain("a list of columns such as ['id', 'date']", _texts)
 _metrics = Domain("a list such as ['accuracy', 'FILE.py:NAME']", _texts, choices=tuple(METRICS))
 # Fields that are names, or lists of names, with their registries; FILE.py:NAME is one's own.
 NAMED: dict[str, Mapping[str, Any]] = {"model": MODELS, "loss": LOSSES, "metrics": METRICS}
@@ -82,7 +86,7 @@ class Experiment:
     experiments that differ only in the algorithm see the same clients.
     """
 
-    task: str | Task = static(_task, "a name from `fedloom list tasks`, FILE.py:NAME, or a Task")
+    task: str | Task = static(_task, "a name from `fedloom list tasks`, FILE.py:NAME, the path of a table, or a Task")
     algorithm: Algorithm = static(
         _algorithm, "a name from `fedloom list algorithms`; --algorithm.FIELD sets a hyperparameter"
     )
@@ -112,8 +116,18 @@ class Experiment:
         "split the data differently: --split dirichlet --split.clients 50 --split.alpha 0.1",
         default=None,
     )
+    label: str | None = static(optional(_column), "of a table: the column to predict", default=None)
+    client: str | None = static(optional(_column), "of a table: the column that says whose row it is", default=None)
+    split_column: str | None = static(
+        optional(_column), "of a table: the column that says train, validation or test", default=None
+    )
+    leave_out: tuple[str, ...] | None = static(
+        optional(_columns), "of a table: columns that are no features, separated by commas", default=None
+    )
     model: str | None = static(
-        optional(_model), "another model, from `fedloom list models`, or FILE.py:NAME", default=None
+        optional(_model),
+        "another model, from `fedloom list models` or FILE.py:NAME; of a table: linear, mlp, mlp-128-64",
+        default=None,
     )
     loss: str | None = static(
         optional(_loss), "another loss, from `fedloom list losses`, or FILE.py:NAME", default=None
@@ -148,15 +162,17 @@ class Experiment:
     )
 
     def __post_init__(self) -> None:
-        for name in ("evaluate", "metrics"):
+        for name in ("evaluate", "metrics", "leave_out"):
             if isinstance(value := getattr(self, name), str | list):  # as files and the command line write it
                 object.__setattr__(self, name, tuple(entries(value)))
         check_fields(self)
-        object.__setattr__(self, "task", absolute(self.task))
+        object.__setattr__(self, "task", whole_path(str(self.task)) if is_table(self.task) else absolute(self.task))
         for name, registry in NAMED.items():
             value = getattr(self, name)
             for entry in (value,) if isinstance(value, str) else value or ():
-                if entry not in registry and not is_reference(entry):
+                if name == "model" and is_table(self.task) and not is_reference(entry):
+                    table_model(entry, 1, 1)  # raises for a name that it does not know
+                elif entry not in registry and not is_reference(entry):
                     raise ValueError(f"{name}: there is no {entry!r}.{nearest(entry, registry)}")
             whole = tuple(map(absolute, value)) if isinstance(value, tuple) else absolute(value)
             object.__setattr__(self, name, whole)
@@ -169,12 +185,20 @@ class Experiment:
 
     def base_task(self) -> Task:
         """The task itself, without the experiment's own split, model and weights."""
+        check_columns(self.task, self.columns, self.split)
+        if is_table(self.task):
+            return table_task(str(self.task), self.columns, self.model)
         return self.task if isinstance(self.task, Task) else find_task(self.task, again=False)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The roles of a table's columns."""
+        return {name: getattr(self, name) for name in COLUMNS}
 
     def load(self) -> Loaded:
         """The task's data for this seed, with the experiment's own split, validation part, model, loss and weights."""
         split = None if self.split is None else json.dumps({k: _number(v) for k, v in self.split.items()})  # hashable
-        model = None if self.model is None else find_model(self.model)
+        model = None if self.model is None or is_table(self.task) else find_model(self.model)
         loss = None if self.loss is None else find_loss(self.loss)
         metrics = tuple(map(find_metric, self.metrics or ()))
         return load(self.base_task(), self.seed, split, model, loss, metrics, self.weights, self.validation)

@@ -12,6 +12,7 @@ import numpy as np
 from fedloom.data.federated_data import FederatedData
 from fedloom.data.splits import SPLITS
 from fedloom.experiments.own_files import Kind, called, find, is_reference
+from fedloom.experiments.table_files import is_table, unread
 from fedloom.hyperparameters import nearest
 from fedloom.metrics import LOSSES, METRICS, Criterion, Metric
 from fedloom.models import MODELS, Model
@@ -35,9 +36,12 @@ def find_task(name: str, again: bool = True) -> Task:
     """A registered task, or FILE.py:NAME, a task defined in a Python file."""
     if name in TASKS:
         return TASKS[name]
+    if is_table(name):
+        return unread(name)
     if not is_reference(name):
         raise ValueError(
-            f"There is no task {name!r}.{nearest(name, TASKS)} A task of your own is given as FILE.py:NAME."
+            f"There is no task {name!r}.{nearest(name, TASKS)} A task of your own is given as FILE.py:NAME, a table by "
+            "its file."
         )
     return find(name, TASK, again)
 

@@ -12,6 +12,7 @@ from fedloom.experiments.definition import PARTS, Experiment, entries
 from fedloom.experiments.own_files import absolute, is_reference, labels
 from fedloom.experiments.plain import to_plain
 from fedloom.experiments.settings import experiment
+from fedloom.experiments.table_files import is_table, whole_path
 from fedloom.hyperparameters import brief
 from fedloom.tasks import Task
 
@@ -26,7 +27,14 @@ def recipe(task: str | Task, variant: str | None, changes: Mapping[str, Any]) ->
             found[field] = _plain_change(field, value)
         except (TypeError, ValueError):
             return {"no recipe": f"it was made with a value of {field} that cannot be written to a file"}
-    return {"recipe": {"task": absolute(task), "variant": variant, "changes": found, "rounds": None}}
+    return {
+        "recipe": {
+            "task": whole_path(task) if is_table(task) else absolute(task),
+            "variant": variant,
+            "changes": found,
+            "rounds": None,
+        }
+    }
 
 
 def _plain_change(field: str, value: Any) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from fedloom.experiments.definition import NAMED, PARTS, Experiment
 from fedloom.experiments.own_files import digest, path_of, references_in
 from fedloom.experiments.plain import to_plain
+from fedloom.experiments.table_files import is_table, table_digest
 
 
 def files_of(experiment: Experiment) -> list[str]:
@@ -16,19 +17,23 @@ def files_of(experiment: Experiment) -> list[str]:
                 found += references_in(to_plain(value, registry))
             except ValueError:  # it cannot be written, so that the run is in memory only
                 continue
-    return list(dict.fromkeys(map(path_of, found)))
+    return list(dict.fromkeys([*map(path_of, found), *([str(experiment.task)] if is_table(experiment.task) else [])]))
 
 
 def digests(experiments: Iterable[Experiment]) -> dict[str, str]:
     """The SHA-256 of each file that the experiments are made of, as they were read."""
     paths = dict.fromkeys(path for experiment in experiments for path in files_of(experiment))
-    return {path: found for path in paths if (found := digest(path)) is not None}
+    return {path: found for path in paths if (found := _digest(path)) is not None}
+
+
+def _digest(path: str) -> str | None:
+    return table_digest(path) if is_table(path) else digest(path)
 
 
 def refuse_changed(recorded: Mapping[str, str], paths: Iterable[str]) -> None:
     """Raise a ValueError if one of the files is not as it was recorded."""
     for path in paths:
-        if path in recorded and (now := digest(path)) != recorded[path]:
+        if path in recorded and (now := _digest(path)) != recorded[path]:
             raise ValueError(
                 f"{path} {'is missing' if now is None else 'has changed since the run began'}; put the old file back, "
                 "or run the experiment again in another directory."

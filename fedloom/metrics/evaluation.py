@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from fedloom.data.empirical_risk import in_chunks, rows_at, rows_at_once
 from fedloom.data.split import Split
+from fedloom.loss import Coupled
 from fedloom.metrics.scored import OfAll, Ratio, Scored, given_to, ratios
 from fedloom.metrics.scores import Criterion, Metric
 from fedloom.problem import Key, Vector
@@ -67,7 +68,7 @@ class Scorer:
     metrics: tuple[Metric, ...]
     apply: Callable[[Tree, Any, Key | None], jax.Array]
     prepare: Callable[[Rows, Key | None], tuple[Any, jax.Array]]
-    criterion: Criterion | None = None  # the loss, which says what outputs mean
+    criterion: Criterion | Coupled | None = None  # the loss, which says what outputs mean
 
     def __call__(self, params: Tree, rows: Rows) -> OfRows:
         x, y = self.prepare(rows, None)

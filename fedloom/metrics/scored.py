@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from fedloom.data.split import Split
+from fedloom.loss import Coupled
 from fedloom.metrics.scores import (
     Criterion,
     Metric,
@@ -155,7 +156,9 @@ def _described(found: Any) -> str:
     return f"a {type(found).__name__} of {len(found)}" if isinstance(found, tuple | list | dict) else f"{found!r:.60}"
 
 
-def given_to(metric: Metric, outputs: np.ndarray, y: np.ndarray, criterion: Criterion | None = None) -> np.ndarray:
+def given_to(
+    metric: Metric, outputs: np.ndarray, y: np.ndarray, criterion: Criterion | Coupled | None = None
+) -> np.ndarray:
     """What the function of a metric is given of the outputs [n, ...] for the labels y of all examples.
 
     A last axis of length 1, which labels do not have, is dropped: (n,) - (n, 1) would be (n, n).
@@ -180,7 +183,7 @@ def given_to(metric: Metric, outputs: np.ndarray, y: np.ndarray, criterion: Crit
     return expit(scores[..., 1] - scores[..., 0]) if scores.shape[-1] == 2 else softmax(scores, axis=-1)
 
 
-def _are_class_scores(scores: np.ndarray, y: np.ndarray, criterion: Criterion | None) -> bool:
+def _are_class_scores(scores: np.ndarray, y: np.ndarray, criterion: Criterion | Coupled | None) -> bool:
     """By the loss, if it is one of ours; else there are several for an integer, or one for labels that are 0 or 1."""
     known: dict[Callable[..., Any] | None, bool] = {
         cross_entropy: True,

@@ -18,6 +18,8 @@ import numpy as np
 import optax
 from scipy.stats import rankdata
 
+from fedloom.loss import Coupled
+
 Criterion = Callable[[jax.Array, jax.Array], jax.Array]
 
 
@@ -194,8 +196,18 @@ auc = Metric.of_all(_area, "auc", of="outputs", bounds=SHARE)  # area under the 
 
 
 @functools.cache
-def loss(criterion: Criterion) -> Metric:
-    """The mean of a loss. Only the losses of this module are known to be non-negative."""
+def loss(criterion: Criterion | Coupled) -> Metric:
+    """The mean of a loss, or the loss of all examples together if it couples them.
+
+    Only the losses of this module are known to be non-negative.
+    """
+    if isinstance(criterion, Coupled):
+        together = jax.jit(criterion.of)
+
+        def of_all(y: np.ndarray, outputs: np.ndarray) -> float:
+            return float(together(jnp.asarray(outputs), jnp.asarray(y), jnp.ones(len(y), bool)))
+
+        return Metric("loss", None, larger_is_better=False, function=of_all)
     known = criterion in (cross_entropy, binary_cross_entropy, squared_error)
 
     def of(outputs: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:

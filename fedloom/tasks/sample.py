@@ -7,6 +7,7 @@ import numpy as np
 
 from fedloom.client import Federation
 from fedloom.data.empirical_risk import EmpiricalRisk, Examples
+from fedloom.loss import Coupled
 from fedloom.problem import Scalar, Vector
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def sample_rows(loaded: "Loaded", n: int, seed: int = 0) -> np.ndarray:
     f = loaded.federation
     if not isinstance(f, Examples):
         raise ValueError(f"evaluate: task {loaded.task.name!r} is a function of w: it has no examples to sample.")
+    if isinstance(f.loss_of, Coupled):
+        raise ValueError(f"evaluate: the loss of task {loaded.task.name!r} couples rows: a sample says nothing of it.")
     sizes = np.asarray(f.sizes)
     if not 1 <= n <= sizes.sum():
         raise ValueError(
