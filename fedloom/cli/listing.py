@@ -9,19 +9,24 @@ from typing import Any
 
 from fedloom import cohorts, regularizers, solvers, systems
 from fedloom.algorithms import ALGORITHMS
+from fedloom.cli.flags import option
 from fedloom.data.catalogue import CATALOGUE
 from fedloom.data.download import fetch
 from fedloom.data.splits import SPLITS
 from fedloom.experiments.about import figures
+from fedloom.experiments.arguments import name_list
+from fedloom.experiments.definition import FIELDS
 from fedloom.experiments.loading import TASK, find_task
 from fedloom.experiments.own_files import Kind, find, is_reference
 from fedloom.experiments.plain import OWN_KINDS
+from fedloom.experiments.table_files import COLUMNS, check_columns, is_table, table_task, whole_path
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import brief, nearest
 from fedloom.metrics import LOSSES, METRICS
 from fedloom.models import MODELS
 from fedloom.places import data_directory
 from fedloom.reproductions import REPRODUCTIONS
+from fedloom.tables import notes
 from fedloom.tasks import TASKS, Task, Tuned
 
 
@@ -154,6 +159,8 @@ def add(commands: Any, complete: bool) -> None:
         command.add_argument("task", help=f"{names}, or FILE.py:NAME", choices=choices, metavar="name")
         command.set_defaults(do=do)
         if name == "describe":
+            for column in COLUMNS:
+                command.add_argument(option(column), metavar="X", help=FIELDS[column].metadata["doc"])
             command.add_argument("--seed", type=int, default=0, help="the seed of the split (default 0)")
             command.add_argument("--picture", metavar="FILE", help="also draw a picture to a PNG, SVG or PDF file")
     download = commands.add_parser("download", help="download public data files to the data directory")
@@ -204,7 +211,20 @@ def _show(given: argparse.Namespace) -> int:
 
 
 def _describe(given: argparse.Namespace) -> int:
-    print(describe(find_task(given.task), given.seed, given.picture))
+    roles = {name: getattr(given, name) for name in COLUMNS}
+    if roles["leave_out"]:
+        roles["leave_out"] = tuple(name_list(roles["leave_out"]))
+    check_columns(given.task, roles, split={})  # rows can be described before they are divided
+    if not is_table(given.task):
+        print(describe(find_task(given.task), given.seed, given.picture))
+        return 0
+    task = table_task(whole_path(given.task), roles, None)
+    print(f"{task.name}: {task.about}\n")
+    print(describe(task, given.seed, given.picture))
+    data = task.load(given.seed).data
+    assert data is not None
+    for words in notes(data):
+        print(f"\n{words}")
     return 0
 
 

@@ -9,6 +9,7 @@ from fedloom.algorithms import ALGORITHMS
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.plain import name_of
 from fedloom.experiments.settings import setting_of
+from fedloom.experiments.table_files import is_table
 from fedloom.tasks import Origin, Setting, Task
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def _differences(experiment: Experiment, setting: Setting) -> list[str]:
     fields = [
         field for part in FROM_SETTINGS for field in _differ(getattr(experiment, part), getattr(setting, part), part)
     ]
-    return fields + [field for field in FROM_TASK if getattr(experiment, field) is not None]
+    own = FROM_TASK if not is_table(experiment.task) else ("split", "weights")  # a table has no model of its own
+    return fields + [field for field in own if getattr(experiment, field) is not None]
 
 
 def _differ(one: Any, other: Any, name: str) -> list[str]:

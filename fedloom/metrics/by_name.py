@@ -4,6 +4,7 @@ from fedloom.metrics.scores import (
     Criterion,
     Metric,
     accuracy,
+    auc,
     binary_accuracy,
     binary_cross_entropy,
     cross_entropy,
@@ -12,4 +13,4 @@ from fedloom.metrics.scores import (
 )
 
 LOSSES: dict[str, Criterion] = {f.__name__: f for f in (cross_entropy, binary_cross_entropy, squared_error)}
-METRICS: dict[str, Metric] = {"accuracy": accuracy, "binary_accuracy": binary_accuracy, "mse": mse}
+METRICS: dict[str, Metric] = {"accuracy": accuracy, "binary_accuracy": binary_accuracy, "mse": mse, "auc": auc}
