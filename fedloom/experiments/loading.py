@@ -111,16 +111,16 @@ def load(
         if validation > 0 and not isinstance(data, FederatedData):
             raise ValueError(f"validation: the clients of task {task.name!r} have no examples to hold out.")
         changes["data"] = data.with_validation(validation, seed) if validation > 0 else data
-    loaded = dataclasses.replace(task, **changes).load(seed)
+    with contextlib.nullcontext() if model is None else _fitting("model", task):
+        loaded = dataclasses.replace(task, **changes).load(seed)
     if loss is not None:
         with _fitting("loss", task):
             jax.eval_shape(loaded.federation.loss, loaded.w)
-    if more and loaded.data is not None and loaded.task.model is not None:
-        some = jax.tree.map(lambda a: a[:2], loaded.data.train)
+    own = loaded.task.model
+    if more and own is not None and loaded.data is not None:
+        score, some = scorer(more, own.apply, task.prepare), jax.tree.map(lambda a: a[:2], loaded.data.train)
         with _fitting("metrics", task):
-            jax.eval_shape(
-                scorer(more, loaded.task.model.apply, task.prepare), loaded.task.model.unravel(loaded.w), some
-            )
+            jax.eval_shape(score, own.unravel(loaded.w), some)
     return loaded
 
 
@@ -129,6 +129,8 @@ def _fitting(field: str, task: Task) -> Iterator[None]:
     """An error says which field does not fit the task."""
     try:
         yield
+    except (OSError, ImportError):  # the data are missing, or a library
+        raise
     except Exception as error:  # whatever the user's function does
         raise ValueError(f"{field}: it does not fit task {task.name!r}: {error}") from error
 
