@@ -26,7 +26,7 @@ def test_lists(capsys, what):
     code, out, _ = run(capsys, "list", what)
     assert code == 0
     lines = out.splitlines()
-    assert len(lines) > 5
+    assert len(lines) > 3
     assert all(line.strip() for line in lines)
 
 

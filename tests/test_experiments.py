@@ -246,7 +246,10 @@ MISTAKES = [
         r"split: there is no split 'dirchlet'.*Did you mean 'dirichlet'\?",
     ),
     ({"task": "digits", "split": 5}, "split must be a name or a table such as .*, got 5"),
-    ({"task": "digits", "model": ["a"]}, "model must be a name from `fedloom list models`, or None, got"),
+    (
+        {"task": "digits", "model": ["a"]},
+        "model must be a name from `fedloom list models` or FILE.py:NAME, or None, got",
+    ),
     ({"task": "digits", "on_nonfinite": "ignore"}, "on_nonfinite must be one of 'raise', 'drop', got 'ignore'"),
     ({"task": "digits", "split": {"name": "iid", "alpha": 1}}, "split: iid has no field 'alpha'"),
 ]
@@ -283,6 +286,7 @@ def test_an_experiment_is_complete_in_its_file():
     """Every field that has a value is written, so that later defaults cannot change what a file means."""
     e = experiment("digits", "feddr", split={"name": "iid", "clients": 10}, model="2nn", weights="uniform")
     e = dataclasses.replace(e, system=fl.System(), evaluate=("test", "train:100"))
+    e = dataclasses.replace(e, loss="cross_entropy", metrics=("mse",))
     plain = tomllib.loads(e.to_toml())
     assert set(plain) == {f.name for f in dataclasses.fields(Experiment)}
     for part in ("algorithm", "solver", "cohort", "system"):

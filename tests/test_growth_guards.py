@@ -2,15 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from fedloom.experiments import compare, extend, looking, read_study, resume_tuning, tune
+from fedloom.experiments import compare, extend, loading, looking, read_study, resume_tuning, tune
 from fedloom.experiments.files import Damaged, only_one
 from fedloom.experiments.progress import Lines
 
 TASK = """
 import numpy as np, fedloom as fl
-data = fl.by_client(np.arange(24.0)[:, None] / 24, (np.arange(24) {what}) % 2, np.arange(24) % 3, test=0.25)
+def data(seed):
+    return fl.by_client(np.arange(24.0)[:, None] / 24, np.load("y.npy"), np.arange(24) % 3, test=0.25)
 task = fl.Task("mine", data, fl.models.mlp(1, 2))
 """
 
@@ -56,14 +58,13 @@ def test_a_run_of_a_study_does_not_grow_alone(tmp_path):
     assert not read_study(tmp_path / "a").results[0].damaged
 
 
-def test_other_data_are_noticed_before_anything_is_added(tmp_path, monkeypatch):
-    from fedloom.experiments import loading
-
-    (tmp_path / "own.py").write_text(TASK.format(what="+ 0"))
+def test_other_data_are_noticed_before_anything_is_added(tmp_path):
+    (tmp_path / "own.py").write_text(TASK)
+    np.save("y.npy", np.arange(24) % 2)
     compare(f"{tmp_path}/own.py:task", ["fedavg"], seeds=[0], rounds=2, directory=tmp_path / "a")
     before = (tmp_path / "a/study.json").read_bytes()
-    (tmp_path / "own.py").write_text(TASK.format(what="// 7"))
-    loading._module.cache_clear()
+    np.save("y.npy", np.arange(24) // 7 % 2)
+    loading.load.cache_clear()
     with pytest.raises(ValueError, match="the task or its data have changed"):
         extend(tmp_path / "a", seeds=2)
     assert (tmp_path / "a/study.json").read_bytes() == before

@@ -4,7 +4,6 @@ import argparse
 from typing import Any
 
 from fedloom.algorithms import ALGORITHMS
-from fedloom.cli.flags import nearest_option
 from fedloom.experiments.changes import nested
 from fedloom.experiments.own_files import own_words
 from fedloom.experiments.plain import from_plain, parse
@@ -40,7 +39,7 @@ def add(commands: Any, complete: bool) -> None:
 def _check(given: argparse.Namespace) -> int:
     for option in given.dotted:
         if not option.startswith("algorithm."):
-            raise ValueError(nearest_option(f"--{option}", given))
+            raise ValueError(f"check has no option --{option}; it takes --algorithm.FIELD, a field of the method.")
     fields = {name: parse(text) for name, text in given.dotted.items()}
     algorithm = from_plain(nested({"algorithm": given.name, **fields})["algorithm"], ALGORITHMS, "algorithm")
     try:

@@ -48,11 +48,9 @@ _split = Domain(
     "a name or a table such as {name = 'iid', clients = 10}", lambda v: isinstance(v, Mapping), choices=RESPLIT
 )
 _model = Domain(
-    "a name from `fedloom list models`, or FILE.py:NAME", lambda v: isinstance(v, str), choices=tuple(MODELS)
+    "a name from `fedloom list models` or FILE.py:NAME", lambda v: isinstance(v, str), choices=tuple(MODELS)
 )
-_loss = Domain(
-    "a name from `fedloom list losses`, or FILE.py:NAME", lambda v: isinstance(v, str), choices=tuple(LOSSES)
-)
+_loss = Domain("a name from `fedloom list losses` or FILE.py:NAME", lambda v: isinstance(v, str), choices=tuple(LOSSES))
 
 
 def _texts(value: Any) -> bool:

@@ -1,12 +1,14 @@
 """What an experiment runs on: a task by its name or file, and its data with another split, model, loss or weights."""
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedloom.data.federated_data import FederatedData
@@ -15,13 +17,14 @@ from fedloom.experiments.own_files import Kind, called, find, is_reference
 from fedloom.experiments.table_files import is_table, unread
 from fedloom.hyperparameters import nearest
 from fedloom.metrics import LOSSES, METRICS, Criterion, Metric
+from fedloom.metrics.evaluation import scorer
 from fedloom.models import MODELS, Model
 from fedloom.tasks import TASKS, Loaded, Task
 
 TASK = Kind("task", "a Task", lambda v: isinstance(v, Task))
 MODEL = Kind(
     "model",
-    "a Model, or a function without arguments that returns one",
+    "a Model or a function without arguments that returns one",
     lambda v: isinstance(v, Model) or _is_function(v),
 )
 LOSS = Kind("loss", "a function (outputs, y) -> the loss of each example", lambda v: _is_function(v))
@@ -112,7 +115,28 @@ def load(
         if validation > 0 and not isinstance(data, FederatedData):
             raise ValueError(f"validation: the clients of task {task.name!r} have no examples to hold out.")
         changes["data"] = data.with_validation(validation, seed) if validation > 0 else data
-    return dataclasses.replace(task, **changes).load(seed)
+    with contextlib.nullcontext() if model is None else _fitting("model", task):
+        loaded = dataclasses.replace(task, **changes).load(seed)
+    if loss is not None:
+        with _fitting("loss", task):
+            jax.eval_shape(loaded.federation.loss, loaded.w)
+    own = loaded.task.model
+    if more and own is not None and loaded.data is not None:
+        score, some = scorer(more, own.apply, task.prepare), jax.tree.map(lambda a: a[:2], loaded.data.train)
+        with _fitting("metrics", task):
+            jax.eval_shape(score, own.unravel(loaded.w), some)
+    return loaded
+
+
+@contextlib.contextmanager
+def _fitting(field: str, task: Task) -> Iterator[None]:
+    """An error says which field does not fit the task."""
+    try:
+        yield
+    except (OSError, ImportError):  # the data are missing, or a library
+        raise
+    except Exception as error:  # whatever the user's function does
+        raise ValueError(f"{field}: it does not fit task {task.name!r}: {error}") from error
 
 
 def _resplit(task: Task, data: Any, split: dict[str, Any], seed: int) -> FederatedData:

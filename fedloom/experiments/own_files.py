@@ -175,21 +175,22 @@ def called(function: Callable[[], Any]) -> Any:
 
 
 def labels(references: Sequence[str], known: Mapping[str, str] = {}) -> dict[str, str]:
-    """Short names: NAME, or as much of FILE.py:NAME as tells it apart.
+    """Short names: NAME, or as much of FILE.py:NAME as tells it apart from the others.
 
     Args:
         references: absolute ones.
-        known: other names in use, and what they stand for; a name that stands for the same reference is taken.
+        known: other names in use, and what they stand for; one that stands for a reference is its name.
     """
     found = {}
     for reference in references:
-        others = [_names(other) for other in references if other != reference]
-        for n, name in enumerate(_names(reference)):
-            found[reference] = name
-            if known.get(name, reference) == reference and name not in [
-                other[min(n, len(other) - 1)] for other in others
-            ]:
-                break
+        names, others = _names(reference), [_names(other) for other in references if other != reference]
+        free = (
+            name
+            for n, name in enumerate(names)
+            if name not in known and name not in [other[n] for other in others if n < len(other)]
+        )
+        given = (name for name in names if known.get(name) == reference)
+        found[reference] = next(given, None) or next(free, reference)
     return found
 
 
@@ -204,7 +205,7 @@ def own_words(error: BaseException) -> str:
     """What an error says that comes from a file of the user's own, with its line there; empty if it does not."""
     place = _own_line(error)
     if not place:
-        return ""
+        return "" if error.__cause__ is None else own_words(error.__cause__)
     if isinstance(error, SystemExit):
         return f"{place}: this ends the program (SystemExit); raise an error instead."
     return f"{place}: {error}" if isinstance(error, ValueError) else f"{place}: {type(error).__name__}: {error}"

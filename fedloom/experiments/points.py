@@ -11,6 +11,7 @@ import numpy as np
 
 from fedloom.experiments.changes import changed
 from fedloom.experiments.definition import Experiment, method_name
+from fedloom.experiments.own_files import is_reference
 from fedloom.experiments.plain import parse
 from fedloom.experiments.presets import preset
 from fedloom.hyperparameters import brief, count
@@ -172,6 +173,8 @@ def short(value: Any) -> str:
     if isinstance(value, Mapping):
         inner = ",".join(f"{k}={short(v)}" for k, v in value.items() if k != "name")
         return f"{value.get('name', '')}({inner})"
+    if is_reference(value):
+        return value.rpartition(":")[2]
     return value if isinstance(value, str) else f"{value:.4g}" if isinstance(value, float) else brief(value)
 
 

@@ -71,8 +71,10 @@ def from_config(plain: Mapping[str, Any], recorded: bool = False) -> Experiment:
         return Experiment(**fields_from(plain, recorded=recorded))
     algorithm = plain.get("algorithm")
     name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
-    engine = {"engine": plain["engine"]} if "engine" in plain else {}
-    own = experiment(plain["task"], None if name is None else _text(name, "algorithm"), **engine)
+    given = {"engine": plain["engine"]} if "engine" in plain else {}
+    if isinstance(algorithm, Mapping):  # one's own may have fields without defaults
+        given |= {f"algorithm.{field}": value for field, value in algorithm.items() if field != "name"}
+    own = experiment(plain["task"], None if name is None else _text(name, "algorithm"), **given)
     if "rounds" in plain:
         own = dataclasses.replace(own, evaluate_every=_every(plain["rounds"]))
     return changed(own, {key: value for key, value in plain.items() if key != "task"})

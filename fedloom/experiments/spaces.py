@@ -5,8 +5,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from fedloom.algorithms import ALGORITHMS
 from fedloom.experiments.definition import PARTS, Experiment
-from fedloom.experiments.plain import to_plain
+from fedloom.experiments.plain import name_of, to_plain
+from fedloom.hyperparameters import positive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +73,10 @@ SPACES: dict[str, tuple[Axis, ...]] = {
 
 def axes_of(method: str, base: Experiment) -> tuple[Axis, ...]:
     """The axes of a method, from the values that the experiment has. A step size that follows a schedule is scaled."""
+    if base.lost:
+        raise ValueError(base.lost)
     plain, found = {part: to_plain(getattr(base, part), PARTS[part]) for part in ("algorithm", "solver")}, []
-    for axis in SPACES.get(method, (_CLIENT,)):
+    for axis in SPACES.get(name_of(base.algorithm, ALGORITHMS) or "", _own_axes(base.algorithm)):
         field, value = axis.field, _at(plain, axis.field)
         if isinstance(value, Mapping):
             field, value = f"{field}.value", value.get("value")
@@ -82,6 +86,12 @@ def axes_of(method: str, base: Experiment) -> tuple[Axis, ...]:
     if not found:
         raise ValueError(f"algorithms: {method} has nothing to tune with this solver; leave it out.")
     return tuple(found)
+
+
+def _own_axes(algorithm: Any) -> tuple[Axis, ...]:
+    """Of a method that is not in SPACES: the client's step size, and its own numbers that may be any positive one."""
+    own = [f.name for f in dataclasses.fields(algorithm) if f.metadata.get("domain") is positive]
+    return (_CLIENT, *(Axis(f"algorithm.{name}") for name in own))
 
 
 def _at(plain: Mapping[str, Any], field: str) -> Any:

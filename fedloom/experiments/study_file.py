@@ -86,14 +86,14 @@ def places(runs: Runs, known: Mapping[str, str] | None = None) -> list[str]:
         name, seed = next(n for n in names if names.count(n) > 1)
         raise ValueError(f"Two experiments have the name {name!r} and the seed {seed}; give them different names.")
     known = known or {}
-    words = {name: _word(name) for name, _ in runs if name not in known}
+    words = {name: directory_name(name) for name, _ in runs if name not in known}
     if len({*words.values(), *known.values()}) < len(words) + len(known):  # distinct names that would share a directory
         words = {name: f"{word}-{_short_hash(name)}" for name, word in words.items()}
     words |= known
     return [f"{words[name]}/seed-{e.seed}" for name, e in runs]
 
 
-def _word(name: str) -> str:
+def directory_name(name: str) -> str:
     """The name of a directory: without anything that leads elsewhere, and not too long."""
     word = re.sub(r"[^\w.=,+-]+", "-", name).strip("-.") or "run"
     return word if len(word.encode()) <= 100 else f"{word[:30]}-{_short_hash(name)}"

@@ -18,6 +18,7 @@ from fedloom.experiments.search import LOST, Place, Score, best_place, ends, nex
 from fedloom.experiments.side_by_side import run_side_by_side
 from fedloom.experiments.spaces import axes_of
 from fedloom.experiments.study import STUDY, PlacedRun, Progress, create_study
+from fedloom.experiments.study_file import directory_name
 from fedloom.experiments.sweeps import Select, resume_sweep
 from fedloom.experiments.used_files import digests
 from fedloom.tasks import Tuned
@@ -83,7 +84,7 @@ class Trials:
     def _try(self, places: Sequence[Place], progress: Progress | None) -> None:
         self.batches += 1
         names = {place: f"{self.method} {_named(self.values(place))}" for place in places}
-        path = None if self.path is None else self.path / self.method / f"batch-{self.batches:02}"
+        path = None if self.path is None else self.path / directory_name(self.method) / f"batch-{self.batches:02}"
         if path is not None and (path / STUDY).exists():
             study = resume_sweep(path, progress=progress)
             if [*study.about["points"]] != [*names.values()]:

@@ -25,7 +25,7 @@ from fedloom.experiments.run_directory import new_directory, read_json
 from fedloom.experiments.settings import from_toml
 from fedloom.experiments.spaces import axes_of
 from fedloom.experiments.study import OpenSink, Progress, Study, run_all
-from fedloom.experiments.study_file import STUDY
+from fedloom.experiments.study_file import STUDY, directory_name
 from fedloom.experiments.sweeps import Select
 from fedloom.experiments.trials import BATCH, FIRST_SEED, Trials, Tuning
 from fedloom.experiments.used_files import refuse_changed
@@ -163,7 +163,7 @@ def _go(
         (path / SETTINGS).mkdir(exist_ok=True)
         for search in kept:
             text = f"# {search.origin.words}\n{best[search.method].to_toml()}"
-            write_whole(path / SETTINGS / f"{search.method}.toml", text.encode())
+            write_whole(path / SETTINGS / f"{directory_name(search.method)}.toml", text.encode())
         if (path / COMPARISON / STUDY).exists():
             return resume_study(path / COMPARISON, None, progress, sinks)
     task = next(iter(best.values())).base_task()
