@@ -148,7 +148,7 @@ class Examples(Federation):
 
     @property
     def on_host(self) -> bool:
-        return isinstance(self.loss_of, Summed)
+        return isinstance(self.loss_of, Coupled | Summed) and self.loss_of.outside is not None
 
     def check(self, w: Vector) -> None:
         check_rows_apart(self, w)

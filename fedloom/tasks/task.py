@@ -19,7 +19,7 @@ from fedloom.data.inputs import Prepare, plain
 from fedloom.data.quadratic import Quadratics
 from fedloom.data.split import Split
 from fedloom.hyperparameters import nearest
-from fedloom.loss import Coupled, Loss, Summed
+from fedloom.loss import Coupled, Loss, Outside, Summed
 from fedloom.metrics import evaluation
 from fedloom.metrics.evaluation import Rows, Tree
 from fedloom.metrics.scores import Criterion, Metric, accuracy, cross_entropy, loss
@@ -129,27 +129,31 @@ def training_loss(criterion: Criterion | Coupled, model: Model, prepare: Prepare
         first, second = (None, None) if key is None else jax.random.split(key)
         return *prepare(rows, first), second
 
+    summed = None if model.summed is None else model.summed(criterion)
+    outside = None if summed is None else Outside(prepared, summed)
+
     if isinstance(criterion, Coupled):
 
         def of_batch(params: Tree, rows: Rows, mask: jax.Array, key: Key | None) -> jax.Array:
             x, y, key = prepared(rows, key)
+            if summed is not None:
+                return summed(params, x, y, mask, key)
             return criterion.of(model.apply(params, x, key), y, mask)
 
-        return Coupled(of_batch)
+        return Coupled(of_batch, outside)
 
     def of_rows(params: Tree, rows: Rows, key: Key | None) -> jax.Array:
         x, y, key = prepared(rows, key)
         return criterion(model.apply(params, x, key), y)
 
-    if model.summed is None:
+    if summed is None:
         return of_rows
-    summed = model.summed(criterion)
 
     def of_sum(params: Tree, rows: Rows, weights: jax.Array, key: Key | None) -> jax.Array:
         x, y, key = prepared(rows, key)
         return summed(params, x, y, weights, key)
 
-    return Summed(of_sum, of_rows)
+    return Summed(of_sum, of_rows, outside)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
