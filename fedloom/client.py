@@ -50,7 +50,7 @@ class Federation(ABC):
         """Whether gradients are computed outside JAX, so that clients side by side gain nothing."""
         return False
 
-    def check(self, w: Vector) -> None:
+    def check(self, w: Vector) -> None:  # noqa: B027 (most have nothing to check)
         """Raise a ValueError if the clients' losses cannot be used with the model w, before anything is run."""
 
     @abstractmethod
@@ -107,6 +107,9 @@ class Solver(ABC):
     def offers(self) -> frozenset[str]:
         """What it can do beyond `w`: "lr_sum", "accumulator", and "work" (doing a part of its usual work)."""
         return frozenset()
+
+    def check(self, federation: Federation) -> None:  # noqa: B027 (most solve anything)
+        """Raise a ValueError if it cannot solve the clients' problems, before anything is run."""
 
     @abstractmethod
     def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:

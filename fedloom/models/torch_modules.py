@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedloom.loss import Coupled
@@ -52,21 +51,13 @@ def _batch(x: Any) -> Any:
 
 def _summed(host: Any) -> Callable[[Any], Callable[..., jax.Array]]:
     """From a criterion to the loss of a batch: in one call if PyTorch knows the criterion."""
-    from fedloom.pytorch.total import Total
+    from fedloom.pytorch.total import InJax, Total
 
     def summed(criterion: Any) -> Callable[..., jax.Array]:
         coupled = isinstance(criterion, Coupled)
-        if (loss := in_torch(criterion.of if coupled else criterion)) is not None:
-            return Total(host, loss, coupled)
-
-        def of(w: Vector, x: Any, y: Any, weights: jax.Array, key: Key | None) -> jax.Array:
-            outputs = host.apply(w, x, key)
-            if coupled:
-                return criterion.of(outputs, y, weights != 0)
-            losses = criterion(outputs, y)
-            return jnp.sum(jnp.where(weights != 0, losses * weights.astype(losses.dtype), 0))
-
-        return of
+        of = criterion.of if coupled else criterion
+        loss = in_torch(of)
+        return InJax(host, of, coupled) if loss is None else Total(host, loss, coupled)
 
     return summed
 

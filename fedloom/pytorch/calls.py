@@ -131,10 +131,11 @@ def floats_as(dtype: Any, arrays: Tree) -> Tree:
 
 def tensors(arrays: Tree, keep: np.ndarray | None = None) -> Tree:
     """Copies of arrays, or of the rows where `keep` is True, as tensors; integers as int64, as PyTorch has labels."""
-    return jax.tree.map(lambda x: tensor(x if keep is None else x[keep]), arrays)
+    if isinstance(arrays, np.ndarray):
+        return tensor(arrays if keep is None else arrays[keep])
+    return jax.tree.map(lambda x: tensors(x, keep), arrays)
 
 
 def tensor(array: np.ndarray) -> torch.Tensor:
-    whole = torch.from_numpy(np.asarray(array))
-    integer = np.issubdtype(array.dtype, np.integer)
-    return whole.to(torch.int64 if integer else whole.dtype, copy=True)
+    whole = torch.from_numpy(array)
+    return whole.to(torch.int64, copy=True) if array.dtype.kind in "iu" else whole.clone()

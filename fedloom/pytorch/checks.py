@@ -26,7 +26,9 @@ def made(make: Any) -> torch.nn.Module:
     try:
         inspect.signature(make).bind()
     except TypeError as error:
-        raise ValueError(f"from_torch: the function that makes a module is called without arguments: {error}") from error
+        raise ValueError(
+            f"from_torch: the function that makes a module is called without arguments: {error}"
+        ) from error
     found = make_seeded(make, SEED)
     if not is_module(found):
         raise ValueError(f"from_torch: the function must make an nn.Module, but returns {found!r:.80}.")
@@ -69,7 +71,7 @@ def _check_parameters(module: torch.nn.Module, name: str) -> Any:
     if len(kinds) > 1 or not kinds <= set(FLOATS):
         found = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
         raise ValueError(f"{name}: parameters must all be float32 or all float64, got {found}; use module.float().")
-    if kinds == {torch.float64} and not jax.config.jax_enable_x64:
+    if kinds == {torch.float64} and jax.dtypes.canonicalize_dtype(np.float64) != np.float64:
         raise ValueError(
             f"{name}: its parameters are float64, but JAX computes in float32; use module.float(), or switch on "
             "jax.config.update('jax_enable_x64', True)."

@@ -67,7 +67,7 @@ class Compiled:
         self.shapes = [tuple(named[name].shape) for name in self.names]
 
     def unravel(self, w: Vector) -> list[jax.Array]:
-        parts = jnp.split(jnp.asarray(w), np.cumsum(self.host.sizes)[:-1].tolist())
+        parts = jnp.split(w, np.cumsum(self.host.sizes)[:-1].tolist())
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def apply(self, params: list[jax.Array], x: Tree, key: Key | None) -> jax.Array:
@@ -98,7 +98,7 @@ def compiled(host: Host, x: Tree, slowly: bool) -> Compiled:
         slowly: also if XLA is known to be much slower than PyTorch.
     """
     found = Compiled(host)
-    params, like, key = found.unravel(_near(host)), _like(x), jax.random.key(0)
+    params, like, key = found.unravel(jnp.asarray(_near(host))), _like(x), jax.random.key(0)
     try:
         shape = jax.eval_shape(lambda: found.apply(params, like, key))  # in training
         if not slowly:

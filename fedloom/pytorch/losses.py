@@ -19,16 +19,20 @@ def _mean_of_rest(x: torch.Tensor) -> torch.Tensor:
     return x.reshape(x.shape[0], -1).mean(dim=1)
 
 
+NO_LABEL = -(2**62)  # PyTorch would leave out rows with the label -100; this one does not occur
+
+
 def cross_entropy(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """As `fedloom.metrics.cross_entropy`: nan where there is no such class."""
     if outputs.shape[:-1] != y.shape:
         raise ValueError(f"Labels of shape {tuple(y.shape)} do not match outputs of shape {tuple(outputs.shape)}.")
-    classes, y = outputs.shape[-1], y.long()
-    known = (y >= 0) & (y < classes)
-    if not known.all():
-        found = F.cross_entropy(outputs.reshape(-1, classes), torch.where(known, y, 0).reshape(-1), reduction="none")
-        return _mean_of_rest(torch.where(known, found.reshape(y.shape), torch.nan))
-    found = F.cross_entropy(outputs.reshape(-1, classes), y.reshape(-1), reduction="none")
+    logits, labels = outputs.reshape(-1, outputs.shape[-1]), y.reshape(-1).long()
+    try:
+        found = F.cross_entropy(logits, labels, reduction="none", ignore_index=NO_LABEL)
+    except IndexError:  # asking before would cost more than a small batch does
+        known = (labels >= 0) & (labels < logits.shape[-1])
+        found = F.cross_entropy(logits, torch.where(known, labels, 0), reduction="none")
+        found = torch.where(known, found, torch.nan)
     return found if y.ndim == 1 else _mean_of_rest(found.reshape(y.shape))
 
 
@@ -53,8 +57,10 @@ def check_loss(f: Loss, outputs: tuple[int, ...], dtype: Any, y: Tree, coupled: 
     try:
         found = f(torch.zeros(outputs, dtype=tensor(np.zeros(0, dtype)).dtype), zeros)
     except Exception as error:
-        labels = ", ".join(f"{str(a.dtype)}{list(a.shape)}" for a in jax.tree.leaves(y))
-        raise ValueError(f"{named} does not take outputs of shape {list(outputs)} and labels {labels}: {error}") from error
+        labels = ", ".join(f"{a.dtype!s}{list(a.shape)}" for a in jax.tree.leaves(y))
+        raise ValueError(
+            f"{named} does not take outputs of shape {list(outputs)} and labels {labels}: {error}"
+        ) from error
     if not isinstance(found, torch.Tensor):
         raise ValueError(f"{named} must return a tensor, but returns {type(found).__name__}.")
     shape = tuple(found.shape)

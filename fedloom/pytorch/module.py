@@ -41,6 +41,7 @@ class Host:
     def __init__(self, module: torch.nn.Module, name: str):
         self.module, self.name = copy.deepcopy(module), name
         self.parameters = trainable(self.module)
+        self.values = [p.data for p in self.parameters]  # the module's own, between calls
         self.sizes = [p.numel() for p in self.parameters]
         self.dtype = FLOATS[self.parameters[0].dtype]
         self.shapes: dict[Any, tuple[int, ...]] = {}  # of the outputs for one row, by the shapes of the inputs
@@ -80,15 +81,14 @@ class Host:
     def at(self, w: np.ndarray, bits: np.ndarray | None) -> Iterator[None]:
         """The module with the parameters w; in training, with randomness that follows from the key, if there is one."""
         with turn, seeded(bits):
-            own = [p.data for p in self.parameters]
             self.set_mode(bits is not None)
             try:
                 for p, part in zip(self.parameters, torch.from_numpy(w).split(self.sizes), strict=True):
                     p.data = part.view(p.shape)
                 yield
             finally:
-                for p, data in zip(self.parameters, own, strict=True):
-                    p.data = data
+                for p, own in zip(self.parameters, self.values, strict=True):
+                    p.data = own
 
     def set_mode(self, training: bool) -> None:
         if self.module.training is not training:  # it goes through all layers
@@ -126,7 +126,9 @@ def checked_outputs(module: torch.nn.Module, name: str, x: Tree, rows: int) -> t
         outputs = module(*inputs(x))
     except Exception as error:
         whole = all(not leaf.is_floating_point() for leaf in inputs(x))
-        hint = " Integers stay integers, as an embedding needs them; `prepare` can make floats of them." if whole else ""
+        hint = (
+            " Integers stay integers, as an embedding needs them; `prepare` can make floats of them." if whole else ""
+        )
         raise ValueError(f"{name} does not take inputs of {given}: {error}.{hint}") from error
     if not isinstance(outputs, torch.Tensor):
         raise ValueError(

@@ -1,8 +1,10 @@
-"""The loss of a module over the rows of a batch, with its gradient, each in one call to PyTorch."""
+"""The loss of a module over the rows of a batch, with its gradient."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 
@@ -15,14 +17,16 @@ Tree = Any
 
 
 class Total:
-    """The sum of weight times loss over the rows whose weight is not 0, which are all that PyTorch sees.
+    """The sum of weight times loss over the rows whose weight is not 0, which are all that PyTorch sees, in one call.
 
     A loss that couples rows gives one number for them all, whatever their weights.
     """
 
     def __init__(self, host: Host, loss: Loss, coupled: bool = False):
         self.host, self.loss, self.coupled = host, loss, coupled
-        self._of = derivative_in_first(self._value, self._with_gradient, lambda gradient, cotangent: cotangent * gradient)
+        self._of = derivative_in_first(
+            self._value, self._with_gradient, lambda gradient, cotangent: cotangent * gradient
+        )
 
     def __call__(self, w: Vector, x: Tree, y: Tree, weights: jax.Array, key: Key | None) -> jax.Array:
         x, y = floats_as(self.host.dtype, (x, y))
@@ -57,3 +61,17 @@ class Total:
         keep = None if weights.all() else weights != 0
         found = self.loss(self.host.module(*inputs(tensors(x, keep))), tensors(y, keep))
         return found if self.coupled else found @ tensor(weights if keep is None else weights[keep])
+
+
+class InJax:
+    """The same with a loss in JAX, which PyTorch does not know: the outputs are computed by one call, twice."""
+
+    def __init__(self, host: Host, criterion: Callable[..., jax.Array], coupled: bool = False):
+        self.host, self.criterion, self.coupled = host, criterion, coupled
+
+    def __call__(self, w: Vector, x: Tree, y: Tree, weights: jax.Array, key: Key | None) -> jax.Array:
+        outputs = self.host.apply(w, x, key)
+        if self.coupled:
+            return self.criterion(outputs, y, weights != 0)
+        losses = self.criterion(outputs, y)
+        return jnp.sum(jnp.where(weights != 0, losses * weights.astype(losses.dtype), 0))
