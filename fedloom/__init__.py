@@ -79,6 +79,7 @@ from fedloom.solvers import SGD as SGD
 from fedloom.solvers import Adagrad as Adagrad
 from fedloom.solvers import Exact as Exact
 from fedloom.solvers import Optax as Optax
+from fedloom.solvers import TorchLoop as TorchLoop
 from fedloom.solvers import ToTolerance as ToTolerance
 from fedloom.systems import Delays as Delays
 from fedloom.systems import System as System

@@ -113,6 +113,9 @@ class Solver(ABC):
         """Whether a client's solves have the same randomness in every round."""
         return False
 
+    def check(self, federation: Federation) -> None:  # noqa: B027 (most solve anything)
+        """Raise a ValueError if it cannot solve the clients' problems, before anything is run."""
+
     @abstractmethod
     def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
         """Minimise `problem` in round t, doing the fraction `work` in (0, 1] of the usual local work."""

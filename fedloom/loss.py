@@ -16,6 +16,19 @@ RowLoss = Callable[[Any, Any, Key | None], jax.Array]  # (params, rows, key) -> 
 
 
 @dataclasses.dataclass(frozen=True)
+class Outside:
+    """What a loss that is computed outside JAX consists of, for a solver that takes its steps there too.
+
+    Args:
+        prepare: from stored rows and a key to inputs, targets, and the key of the model.
+        total: total(params, x, y, weights, key), with its derivative, as the model's library made it.
+    """
+
+    prepare: Callable[[Any, Key | None], tuple[Any, Any, Key | None]]
+    total: Any
+
+
+@dataclasses.dataclass(frozen=True)
 class Coupled:
     """A loss that couples the rows of a batch: it gives one number for all of them.
 
@@ -25,9 +38,11 @@ class Coupled:
 
     Args:
         of: of(params, rows, mask, key) for `examples`; of(outputs, y, mask) as the criterion of a task.
+        outside: given by a task whose model is computed outside JAX.
     """
 
     of: Callable[..., jax.Array]
+    outside: Outside | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +53,12 @@ class Summed:
         of: of(params, rows, weights, key) gives the sum of weight times loss over the rows whose weight is not 0; it
             brings its own derivative.
         each: the same loss for each row.
+        outside: what it consists of.
     """
 
     of: Callable[[Any, Any, jax.Array, Key | None], jax.Array]
     each: RowLoss
+    outside: Outside | None = None
 
 
 Loss = RowLoss | Coupled | Summed

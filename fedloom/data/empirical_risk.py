@@ -88,6 +88,11 @@ class EmpiricalRisk(NamedTuple):
         positions = jnp.arange(self.capacity)
         return positions, positions < self.size
 
+    def rows(self) -> Any:
+        """All local rows, filled up to `capacity` with copies: for a solver that takes its steps outside JAX."""
+        positions, mask = self._all()
+        return rows_at(self.store, self.order, self.offset + jnp.where(mask, positions, 0))
+
     def _pass(self, of_chunk: Callable[[jax.Array, jax.Array], Any], zero: Any, w: Vector) -> Any:
         """The mean of what `of_chunk(positions, mask)` sums over a chunk of the local examples."""
         total = in_chunks(of_chunk, zero, self.size, min(self.capacity, rows_at_once(w)))
@@ -148,7 +153,7 @@ class Examples(Federation):
 
     @property
     def on_host(self) -> bool:
-        return isinstance(self.loss_of, Summed)
+        return isinstance(self.loss_of, Coupled | Summed) and self.loss_of.outside is not None
 
     def check(self, w: Vector) -> None:
         check_rows_apart(self, w)

@@ -56,6 +56,7 @@ def checked(
         raise ValueError(f"{who} needs every client in every round, so none can be dropped; use on_nonfinite='raise'.")
     if system is not None:
         _check_system(system, algorithm, len(p), room)
+    solver.check(federation)
     partial = cohort.partial_work or (isinstance(system, System) and system.partial_work)
     needed = algorithm.needs | ({"work"} if partial else set())
     if missing := needed - solver.offers:
@@ -214,9 +215,10 @@ def _check_system(system: Any, algorithm: Algorithm, clients: int, room: int) ->
 
 
 _REMEDY = {
-    "lr_sum": "Use GD, or SGD without momentum and clip; SCAFFOLD's option I works with any solver.",
+    "lr_sum": "Use GD, SGD without momentum and clip, or TorchLoop with plain torch.optim.SGD and without `train`; "
+    "SCAFFOLD's option I works with any solver.",
     "accumulator": "Use the solver Adagrad.",
-    "work": "Use a solver that works in steps, such as SGD.",
+    "work": "Use a solver that works in steps, such as SGD, or TorchLoop without `train`.",
 }
 
 

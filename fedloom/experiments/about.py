@@ -1,10 +1,12 @@
 """The circumstances of a run: the federation in figures, versions and the machine."""
 
+import contextlib
 import functools
 import hashlib
 import math
 import os
 import platform
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -16,7 +18,7 @@ from fedloom.experiments.definition import Checked, Experiment
 from fedloom.experiments.origins import origin
 from fedloom.experiments.used_files import digests
 from fedloom.hyperparameters import brief
-from fedloom.tasks import Loaded
+from fedloom.tasks import Loaded, Task
 from fedloom.tasks.evaluated import owners_of_tests
 from fedloom.version import __version__
 
@@ -24,10 +26,26 @@ PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy")
 DRAWN = 100  # clients shown in the picture of the split
 
 
-def versions() -> dict[str, str]:
-    """The versions of everything that can change the bits of a result."""
+def versions(packages: Iterable[str] = ()) -> dict[str, str]:
+    """The versions of everything that can change the bits of a result; of more packages where these are installed."""
     found = {name: metadata.version(name) for name in PACKAGES}
+    for name in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
     return {"fedloom": __version__, "python": platform.python_version(), **found}
+
+
+def other_versions(old: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What differs, in words."""
+    names = [name for name in dict.fromkeys((*old, *now)) if old.get(name) != now.get(name)]
+    return [f"{name} {old.get(name, 'not used')} (here {now.get(name, 'not used')})" for name in names]
+
+
+def _packages(task: Task) -> tuple[str, ...]:
+    """What a task's model and criterion need besides JAX."""
+    model = () if task.model is None else task.model.packages
+    criterion = getattr(task.criterion, "of", task.criterion)  # of rows that are coupled
+    return (*model, *getattr(criterion, "packages", ()))
 
 
 def machine() -> dict[str, Any]:
@@ -52,6 +70,8 @@ def figures(loaded: Loaded) -> dict[str, Any]:
         "parameters": int(loaded.w.size),
         "model bytes": int(loaded.w.size * loaded.w.dtype.itemsize),
     }
+    if (model := loaded.task.model) is not None and model.how:
+        facts["how"] = model.how
     if data is not None:
         facts["summary"] = str(data.describe())
         if data.test is not None:
@@ -90,6 +110,6 @@ def about(experiment: Experiment, checked: Checked) -> dict[str, Any]:
         "metrics": {name: m.larger_is_better for name, m in metrics.items()},
         "bounds": {name: [b if math.isfinite(b) else None for b in m.bounds] for name, m in metrics.items()},
         "files": digests([experiment]),
-        "versions": versions(),
+        "versions": versions(_packages(checked.loaded.task)),
         "machine": machine(),
     }

@@ -12,7 +12,7 @@ import pathlib
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -24,7 +24,7 @@ from fedloom.engines.clock import Clock
 from fedloom.engines.memory_store import Memories, known_memories, store_for, write
 from fedloom.engines.records import Counters, Record
 from fedloom.engines.trees import shapes
-from fedloom.experiments.about import versions
+from fedloom.experiments.about import other_versions
 from fedloom.experiments.files import Damaged, reading, write_whole
 from fedloom.problem import Vector
 
@@ -35,10 +35,10 @@ META = {"versions": dict, "config": str, "round": int, "counters": dict, "log by
 FORMAT = 3  # 1 stored the weights of dense layers as [in, out]; 2 had no simulated time
 
 
-def save(path: pathlib.Path, record: Record, config: str, log_bytes: int) -> None:
+def save(path: pathlib.Path, record: Record, config: str, log_bytes: int, versions: Mapping[str, str]) -> None:
     meta = {
         "format": FORMAT,
-        "versions": versions(),
+        "versions": versions,
         "config": config,
         "round": record.round,
         "counters": record.counters._asdict(),
@@ -113,13 +113,16 @@ def read_memory(path: pathlib.Path, algorithm: Algorithm, w: Vector, k: int) -> 
         return jax.tree.unflatten(structure, [arrays[f"memory {i}"][place[0]] for i in range(len(leaves))])
 
 
-def load(path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, config: str) -> tuple[Record, int]:
-    """The record of a checkpoint of the experiment `config`, and the length of the log at that time."""
+def load(
+    path: pathlib.Path, algorithm: Algorithm, w: Vector, clients: int, config: str, versions: Mapping[str, str]
+) -> tuple[Record, int]:
+    """The record of a checkpoint of the experiment `config`, and the length of the log at that time.
+
+    `versions` are those of now, which must be the same.
+    """
     check_config(path, config)
     meta = read_meta(path)
-    now = versions()
-    other = [f"{name} {old} (here {now.get(name)})" for name, old in meta["versions"].items() if now.get(name) != old]
-    if other:
+    if other := other_versions(meta["versions"], versions):
         raise ValueError(
             f"{path} was written with {', '.join(other)}, and another version may not give the same bits. Install the "
             "same versions to resume it, or run the experiment again in another directory."

@@ -13,7 +13,7 @@ from typing import Any
 from fedloom.algorithm import Algorithm
 from fedloom.evidence.groups import by_task
 from fedloom.evidence.verdicts import separated, verdict
-from fedloom.experiments.about import versions
+from fedloom.experiments.about import other_versions, versions
 from fedloom.experiments.arguments import Names, Seeds, name_list, reporter, seed_list
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import Damaged, only_one
@@ -226,14 +226,12 @@ def _chosen_seeds(seeds: int | Sequence[int] | None, present: Sequence[int]) -> 
 
 def _check_versions(runs: Sequence[pathlib.Path]) -> None:
     """What is added must be made with the versions of what is there."""
-    now = versions()
     for path in runs:
         try:
             old = read_json(path / ABOUT, "versions")["versions"] if (path / ABOUT).exists() else {}
         except Damaged:  # which the others do not have to wait for
             continue
-        other = [f"{name} {v} (here {now.get(name)})" for name, v in old.items() if now.get(name) != v]
-        if other:
+        if old and (other := other_versions(old, versions(old.keys() - {"fedloom", "python"}))):
             raise ValueError(
                 f"{path} was run with {', '.join(other)}, and another version may not give the same bits. Install the "
                 "same versions to extend it, or start again in another directory."

@@ -198,8 +198,9 @@ class Running:
         """Open the log where the last checkpoint left it, or at its start."""
         e, record, length = self.experiment, None, 0
         if (directory / CHECKPOINT).exists():
+            start, clients = self.loaded.w, self.loaded.federation.clients
             record, length = checkpoint.load(
-                directory / CHECKPOINT, self.run.algorithm, self.loaded.w, self.loaded.federation.clients, e.to_toml()
+                directory / CHECKPOINT, self.run.algorithm, start, clients, e.to_toml(), self.about["versions"]
             )
         self.spent = read_seconds(directory)
         check_log(directory, length)
@@ -300,7 +301,8 @@ class Running:
         with naming(directory / LOG):
             os.fsync(self.log.fileno())
         self._write_seconds(directory)
-        checkpoint.save(directory / file, record, self.experiment.to_toml(), self.log.tell())
+        config, length = self.experiment.to_toml(), self.log.tell()
+        checkpoint.save(directory / file, record, config, length, self.about["versions"])
         self.saved = time.monotonic()
 
     def _write_seconds(self, directory: pathlib.Path) -> None:

@@ -21,3 +21,4 @@ from fedloom.metrics.scores import mse as mse
 from fedloom.metrics.scores import recall_at as recall_at
 from fedloom.metrics.scores import squared_error as squared_error
 from fedloom.metrics.scores import token_accuracy as token_accuracy
+from fedloom.metrics.torch_losses import from_torch as from_torch

@@ -22,6 +22,7 @@ from fedloom.models.text import fedopt_shakespeare as fedopt_shakespeare
 from fedloom.models.text import fedprox_sent140 as fedprox_sent140
 from fedloom.models.text import fedprox_shakespeare as fedprox_shakespeare
 from fedloom.models.text import stackoverflow_nwp as stackoverflow_nwp
+from fedloom.models.torch_modules import from_torch as from_torch
 
 
 def named(name: str) -> Model:

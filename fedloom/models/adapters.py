@@ -21,6 +21,28 @@ def library(name: str) -> Any:
         raise ImportError(f"{package} is not installed; run: pip install 'fedloom[{package}]'") from error
 
 
+BRINGERS = {  # from a module's library to what makes a model of it
+    "torch": "from_torch(module, x)",
+    "flax.linen": "from_linen(module, x)",
+    "flax.nnx": "from_nnx(lambda rngs: ...)",
+    "equinox": "from_equinox(lambda key: ...)",
+}
+
+
+def how_to_bring(value: Any) -> str:
+    """The end of an error message: how a module of another library becomes a model. Imports nothing."""
+    origins = [kind.__module__ for kind in type(value).__mro__]
+    found = [how for library, how in BRINGERS.items() if any(f"{o}.".startswith(f"{library}.") for o in origins)]
+    return f"; use models.{found[0]}" if found else ""
+
+
+def _refuse_others(function: str, value: Any) -> None:
+    """Refuse a module of another library than that of the function."""
+    how = how_to_bring(value)
+    if how and f"models.{function}(" not in how:
+        raise ValueError(f"{function} does not take a {type(value).__name__}{how}.")
+
+
 def _refuse_state(name: str, kinds: Iterable[str]) -> None:
     """Refuse what is neither a parameter nor randomness: a method would not know how to average it."""
     if kinds := sorted(kinds):
@@ -48,6 +70,7 @@ def from_linen(
         train: keyword arguments of the module's call in training, for example {"deterministic": False}.
         evaluate: the same outside training, for example {"deterministic": True}.
     """
+    _refuse_others("from_linen", module)
     name, train, evaluate = type(module).__name__, train or {}, evaluate or {}
     like = jnp.zeros(jnp.shape(x), jnp.asarray(x).dtype)
 
@@ -71,6 +94,7 @@ def from_nnx(make: Callable[[Any], Any]) -> Model:
     Training and evaluation are the module's train() and eval(), and each training step seeds its random streams anew.
     Arrays that are not variables are constants, with the values that they have for nnx.Rngs(0).
     """
+    _refuse_others("from_nnx", make)
     nnx = library("flax.nnx")
     module = make(nnx.Rngs(0))
     graph, parameters, rest = nnx.split(module, nnx.Param, ...)
@@ -113,6 +137,7 @@ def from_equinox(make: Callable[[Key], Any]) -> Model:
     training, each example gets its own key if the module's call has an argument `key`. Floating arrays are parameters;
     everything else is constant, with the values that it has for jax.random.key(0).
     """
+    _refuse_others("from_equinox", make)
     eqx = library("equinox")
     module = make(jax.random.key(0))
     name = type(module).__name__

@@ -8,6 +8,7 @@ from fedloom.solvers.gd import GD as GD
 from fedloom.solvers.optax_solver import Optax as Optax
 from fedloom.solvers.sgd import SGD as SGD
 from fedloom.solvers.tolerance import ToTolerance as ToTolerance
+from fedloom.solvers.torch_loop import TorchLoop as TorchLoop
 
 SOLVERS: dict[str, type[Solver]] = {
     "sgd": SGD,

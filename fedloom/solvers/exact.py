@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedloom.client import Objective, Solver
+from fedloom.client import Federation, Objective, Solver
 from fedloom.hyperparameters import frozen
 from fedloom.problem import Key, Problem, Scalar, Solution
 
@@ -15,6 +15,12 @@ class Exact(Solver):
     The residual is the norm of the local problem's gradient at v. It forms the d x d Hessian: for small d. A solve is
     counted as one full gradient, as an oracle.
     """
+
+    def check(self, federation: Federation) -> None:
+        if federation.on_host:
+            raise ValueError(
+                "Exact needs second derivatives, which a model outside JAX does not have; use GD or ToTolerance."
+            )
 
     def solve(self, problem: Problem, objective: Objective, key: Key, t: Scalar, work: Scalar) -> Solution:
         def gradient(v: jax.Array) -> jax.Array:

@@ -19,10 +19,11 @@ from fedloom.data.inputs import Prepare, plain
 from fedloom.data.quadratic import Quadratics
 from fedloom.data.split import Split
 from fedloom.hyperparameters import nearest
-from fedloom.loss import Coupled, Loss, Summed
+from fedloom.loss import Coupled, Loss, Outside, Summed
 from fedloom.metrics import evaluation
 from fedloom.metrics.evaluation import Rows, Tree
 from fedloom.metrics.scores import Criterion, Metric, accuracy, cross_entropy, loss
+from fedloom.models.adapters import how_to_bring
 from fedloom.models.model import Model
 from fedloom.problem import Key, Vector
 from fedloom.tasks.evaluated import PARTS, TEST_BLOCKS, Evaluation
@@ -74,6 +75,7 @@ class Task:
         """Read or draw the data, split them, and initialise the model. The seed determines split and initial model."""
         if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
             raise ValueError(f"seed must be an integer from 0 to 2^32 - 1, got {seed!r}.")
+        self._check_kinds()
         data = self.data(int(seed)) if callable(self.data) else self.data
         if isinstance(data, Quadratics):
             return Loaded(self, None, data, jnp.zeros(data.centers.shape[1]))
@@ -85,6 +87,21 @@ class Task:
         training = training_loss(self.criterion, self.model, self.prepare)
         federation = data.federation(training, self.model.unravel, self.weights)
         return Loaded(self, data, federation, self.model.flat(seed))
+
+    def _check_kinds(self) -> None:
+        """Modules and losses of other libraries have to be brought."""
+        if not isinstance(self.model, Model | None):
+            raise ValueError(
+                f"Task {self.name!r}: model must be a Model, e.g. models.mlp(20, 32, 3), got a "
+                f"{type(self.model).__name__}{how_to_bring(self.model)}."
+            )
+        if "torch" in {
+            getattr(of, "__module__", "").split(".")[0] for of in (self.criterion, *type(self.criterion).__mro__)
+        }:
+            raise ValueError(
+                f"Task {self.name!r}: criterion is a loss of PyTorch; give it as metrics.from_torch(loss), with "
+                "reduction='none'."
+            )
 
     def _check_outputs(self, data: FederatedData, model: Model) -> None:
         """Cross-entropy needs integer labels for which the model has outputs; JAX would silently make nan of others."""
@@ -129,27 +146,31 @@ def training_loss(criterion: Criterion | Coupled, model: Model, prepare: Prepare
         first, second = (None, None) if key is None else jax.random.split(key)
         return *prepare(rows, first), second
 
+    summed = None if model.summed is None else model.summed(criterion)
+    outside = None if summed is None else Outside(prepared, summed)
+
     if isinstance(criterion, Coupled):
 
         def of_batch(params: Tree, rows: Rows, mask: jax.Array, key: Key | None) -> jax.Array:
             x, y, key = prepared(rows, key)
+            if summed is not None:
+                return summed(params, x, y, mask, key)
             return criterion.of(model.apply(params, x, key), y, mask)
 
-        return Coupled(of_batch)
+        return Coupled(of_batch, outside)
 
     def of_rows(params: Tree, rows: Rows, key: Key | None) -> jax.Array:
         x, y, key = prepared(rows, key)
         return criterion(model.apply(params, x, key), y)
 
-    if model.summed is None:
+    if summed is None:
         return of_rows
-    summed = model.summed(criterion)
 
     def of_sum(params: Tree, rows: Rows, weights: jax.Array, key: Key | None) -> jax.Array:
         x, y, key = prepared(rows, key)
         return summed(params, x, y, weights, key)
 
-    return Summed(of_sum, of_rows)
+    return Summed(of_sum, of_rows, outside)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
