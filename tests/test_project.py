@@ -90,6 +90,7 @@ ALLOWED = {  # what each part may import, besides itself
         "engines",
         "evidence",  # a study that grows until it is decided asks for the verdict
         "hyperparameters",
+        "loss",
         "metrics",
         "models",
         "problem",

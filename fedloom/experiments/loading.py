@@ -16,8 +16,9 @@ from fedloom.data.splits import SPLITS
 from fedloom.experiments.own_files import Kind, called, find, is_reference
 from fedloom.experiments.table_files import is_table, unread
 from fedloom.hyperparameters import nearest
+from fedloom.loss import Coupled
 from fedloom.metrics import LOSSES, METRICS, Criterion, Metric
-from fedloom.metrics.evaluation import scorer
+from fedloom.metrics.evaluation import Scorer
 from fedloom.models import MODELS, Model
 from fedloom.tasks import TASKS, Loaded, Task
 
@@ -27,7 +28,11 @@ MODEL = Kind(
     "a Model or a function without arguments that returns one",
     lambda v: isinstance(v, Model) or _is_function(v),
 )
-LOSS = Kind("loss", "a function (outputs, y) -> the loss of each example", lambda v: _is_function(v))
+LOSS = Kind(
+    "loss",
+    "a function (outputs, y) -> the loss of each example, or Coupled",
+    lambda v: _is_function(v) or isinstance(v, Coupled),
+)
 METRIC = Kind("metric", "a Metric", lambda v: isinstance(v, Metric))
 
 
@@ -62,7 +67,7 @@ def find_model(name: str) -> Model:
     return made
 
 
-def find_loss(name: str) -> Criterion:
+def find_loss(name: str) -> Criterion | Coupled:
     """A registered loss, or FILE.py:NAME."""
     return find(name, LOSS, again=False) if is_reference(name) else LOSSES[name]
 
@@ -95,7 +100,7 @@ def load(
     seed: int,
     split: str | None,
     model: Model | None,
-    loss: Criterion | None,
+    loss: Criterion | Coupled | None,
     metrics: tuple[Metric, ...],
     weights: str | None,
     validation: float,
@@ -122,7 +127,7 @@ def load(
             jax.eval_shape(loaded.federation.loss, loaded.w)
     own = loaded.task.model
     if more and own is not None and loaded.data is not None:
-        score, some = scorer(more, own.apply, task.prepare), jax.tree.map(lambda a: a[:2], loaded.data.train)
+        score, some = Scorer(more, own.apply, task.prepare), jax.tree.map(lambda a: a[:2], loaded.data.train)
         with _fitting("metrics", task):
             jax.eval_shape(score, own.unravel(loaded.w), some)
     return loaded
