@@ -205,11 +205,11 @@ def test_dividing_anew_makes_the_statistics_of_the_rows_that_are_left():
     data = task.data(0)
     few = fl.Split(np.array([0, 1, 2, 3]), np.array([2, 2]))
     assert data.divided(few, None, None).preparation.columns[0].mean == 1.5
-    divided = fl.experiment(task, "fedavg", rounds=1, split={"name": "dirichlet", "clients": 5, "alpha": 1.0})
+    divided = fl.experiment(task, "fedavg", rounds=1, split={"name": "latent_dirichlet", "clients": 7, "alpha": 1.0})
     loaded = divided.check().loaded
-    assert loaded.data.clients == 5
+    assert loaded.data.split.sizes.tolist() == [14] * 7  # two rows are nobody's
     rows = np.round(
-        np.asarray(data.train[0][:, 0]) / data.preparation.columns[0].scale + data.preparation.columns[0].mean
+        np.asarray(data.train[0][:, 0], float) / data.preparation.columns[0].scale + data.preparation.columns[0].mean
     )
     used = rows[loaded.data.split.order]
     np.testing.assert_allclose(loaded.data.preparation.columns[0].mean, used.mean(), rtol=1e-12)
@@ -328,6 +328,14 @@ def test_numbers_come_back_in_their_own_units():
     assert loaded.scores(loaded.w, "train")["mse"] == pytest.approx(np.mean(errors**2), rel=1e-5)
     assert loaded.scores(loaded.w, "train")["loss"] == pytest.approx(np.mean(errors**2) / y.var(), rel=1e-5)
     assert not loaded.metrics["mse"].larger_is_better
+
+
+def test_a_number_that_is_the_same_in_all_training_rows_can_still_be_measured():
+    table = {"v": [1.0, 2.0, 3.0], "y": [5.5, 5.5, 8.5], "fold": ["train", "train", "test"]}
+    loaded = fl.from_frame(table, label="y", split_column="fold").load()
+    zero = np.zeros_like(loaded.w)
+    assert loaded.data.preparation.label == Quantity("y", 5.5, 1.0)
+    assert loaded.evaluate(zero)["test mse"] == pytest.approx(9.0)
 
 
 def test_a_preparation_travels_as_json():

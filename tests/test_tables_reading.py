@@ -164,7 +164,10 @@ def test_vectors_become_columns_of_numbers(tmp_path):
         flat = as_table(frame).without()
         assert list(flat.columns) == ["e_0", "e_1", "e_2", "y"], name
         np.testing.assert_array_equal(flat.columns["e_2"].values, vectors[:, 2])
-        assert fl.from_frame(frame, label="y", leave_out="e_1", test=0).load().data.preparation.names == ["e_0", "e_2"]
+        prepared = fl.from_frame(frame, label="y", leave_out="e_1", test=0).load().data.preparation
+        assert prepared.names == ["e_0", "e_2"]
+        standard = (vectors - vectors.mean(axis=0)) / vectors.std(axis=0)
+        np.testing.assert_allclose(prepared.features(frame), standard[:, [0, 2]], rtol=1e-6)
     with pytest.raises(ValueError, match="Two columns have the name 'e_1'"):
         as_table({"e": vectors, "e_1": np.zeros(4)}).without()
     with pytest.raises(ValueError, match="No column is left"):
@@ -308,9 +311,13 @@ def test_what_is_no_table_is_refused(tmp_path):
     for frame in ([1, 2], pl.LazyFrame({"a": [1]}), None):
         with pytest.raises(ValueError, match="A table must be a pandas or polars DataFrame"):
             as_table(frame)
-    twice = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    with pytest.raises(ValueError, match="Two columns have the name 'a'"):
-        as_table(twice)
+    same = pd.DataFrame([[1, 2]], columns=["a", "a"]), pa.table([[1], [2]], names=["a", "a"])
+    for frame in (*same, pd.DataFrame([[1, 2]], columns=["1", 1])):
+        with pytest.raises(ValueError, match=r"Two columns have the name '[a1]'"):
+            as_table(frame)
+    parquet.write_table(same[1], tmp_path / "same.parquet")
+    with pytest.raises(ValueError, match=r"same\.parquet cannot be read: Two columns have the name 'a'"):
+        read(tmp_path / "same.parquet")
 
 
 @pytest.mark.parametrize(

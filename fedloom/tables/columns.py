@@ -4,6 +4,7 @@ A column is one of four kinds of NumPy array: booleans, integers, floats in whic
 which None is missing. Booleans and integers with missing values are floats. A column of vectors is a matrix of floats.
 """
 
+import collections
 import dataclasses
 import datetime
 import decimal
@@ -63,12 +64,15 @@ class Table:
 
 def by_name(columns: Iterable[tuple[str, Column]]) -> dict[str, Column]:
     """Columns as a dictionary, refusing two of the same name."""
-    found: dict[str, Column] = {}
-    for name, column in columns:
-        if name in found:
-            raise ValueError(f"Two columns have the name {name!r}; rename one of them.")
-        found[name] = column
-    return found
+    pairs = list(columns)
+    distinct(name for name, _ in pairs)
+    return dict(pairs)
+
+
+def distinct(names: Iterable[str]) -> None:
+    """Raise a ValueError if two columns have the same name."""
+    if twice := [name for name, n in collections.Counter(names).items() if n > 1]:
+        raise ValueError(f"Two columns have the name {twice[0]!r}; rename one of them.")
 
 
 def _flat(name: str, column: Column) -> list[tuple[str, Column]]:
@@ -92,9 +96,10 @@ def as_table(frame: Any) -> Table:
             f"dictionary of arrays, got {type(frame).__name__}."
         ) from error
     except nw.exceptions.DuplicateError:
-        by_name((str(name), Column(np.zeros(0))) for name in frame.columns)  # says which
+        distinct(str(name) for name in getattr(frame, "column_names", frame.columns))
         raise
-    return Table(by_name((str(name), _of_series(nw, found[name])) for name in found.columns))
+    distinct(str(name) for name in found.columns)
+    return Table({str(name): _of_series(nw, found[name]) for name in found.columns})
 
 
 def library(name: str, extra: str) -> Any:

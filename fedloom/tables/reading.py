@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedloom.data.files import open_binary
-from fedloom.tables.columns import Column, Table, as_column, as_table, by_name, library
+from fedloom.tables.columns import Column, Table, as_column, as_table, library
 
 
 def read(path: str | pathlib.Path) -> Table:
@@ -55,7 +55,6 @@ def _csv(path: pathlib.Path, delimiter: str = ",") -> Table:
         )
     if len(names) == 1 and any(other in names[0] for other in ";\t,"):
         raise ValueError(f"the columns are not separated by {delimiter!r}; save them as CSV with commas or as .tsv.")
-    by_name((name, Column(np.zeros(0))) for name in names)
     table = as_table(found.rename_columns(names))
     return Table({name: _stripped(column) for name, column in table.columns.items()})
 
@@ -71,8 +70,8 @@ def _tsv(path: pathlib.Path) -> Table:
 
 
 def _parquet(path: pathlib.Path) -> Table:
-    with path.open("rb") as file:  # not the path, whose folder's name may look like a column's
-        return as_table(library("pyarrow.parquet", "table").read_table(file))
+    with library("pyarrow.parquet", "table").ParquetFile(path) as file:
+        return as_table(file.read())
 
 
 def _npz(path: pathlib.Path) -> Table:
