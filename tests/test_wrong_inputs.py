@@ -1,4 +1,4 @@
-"""About 220 wrong command lines and files: each is answered with one sentence and exit code 2, and leaves nothing.
+"""About 300 wrong command lines and files: each is answered with one sentence and exit code 2, and leaves nothing.
 
 An entry is a command line and a pattern of what the sentence must mention. `{...}` in a command line is a file or a
 directory that exists for all of them: see FILES and `world`.
@@ -26,8 +26,76 @@ def exits(seed):
 ends = fl.Task("ends", exits, fl.models.mlp(1, 2))
 wrong = fl.Task("wrong", lambda seed: [1, 2], fl.models.mlp(1, 2))
 """
+OWN = """
+import dataclasses, jax.numpy as jnp, fedloom as fl
+from fedloom.hyperparameters import positive
+from fedloom.metrics import Metric, accuracy as ours
+from fedloom.models import Model
+@fl.frozen
+class Mine(fl.FedAvg):
+    lr: float = fl.hyper(positive, "step size", default=1.0)
+@fl.frozen
+class Backwards(fl.FedAvg):
+    def receive(self, s, mean, cohort):
+        return fl.Server(s.w - mean)
+@fl.frozen
+class Fails(fl.FedAvg):
+    def receive(self, s, mean, cohort):
+        raise KeyError("lost")
+@fl.frozen
+class Asserts(fl.FedAvg):
+    def receive(self, s, mean, cohort):
+        assert mean is None, "mine"
+class Undecorated(fl.FedAvg):
+    pass
+@dataclasses.dataclass(frozen=True)
+class Dataclass(fl.FedAvg):
+    pass
+class Bare(fl.Round):
+    pass
+@fl.frozen
+class Abstract(fl.Round):
+    pass
+@fl.frozen
+class Steps(fl.GD):
+    pass
+def none():
+    return None
+def wide(width):
+    return fl.models.mlp(64, width, 10)
+def flat():
+    return fl.models.mlp(3, 10)
+def fails():
+    raise OSError(5, "the weights")
+broken = Model("broken", lambda key: {"a": jnp.ones(3)}, lambda params, x, key: x @ params["b"])
+def mean(outputs, y):
+    return jnp.mean(outputs)
+def lost(outputs, y):
+    raise KeyError("lost")
+def three(outputs, y, more):
+    return outputs[:, 0]
+scalar = Metric("scalar", lambda outputs, y: (jnp.sum(outputs), len(y)))
+accuracy = Metric("accuracy", lambda outputs, y: (outputs[:, 0], jnp.ones(len(y))))
+raises = Metric("raises", lambda outputs, y: outputs["a"])
+@fl.frozen
+class Grows(fl.FedAvg):
+    def receive(self, s, mean, cohort):
+        return fl.Server(jnp.concatenate([s.w, mean]))
+@fl.frozen
+class Stuck(fl.GD):
+    def step(self, state, s, objective, key):
+        return state.velocity
+@fl.frozen
+class Nobody(fl.cohorts.CohortRule):
+    def over(self, p):
+        raise RuntimeError("nobody is there")
+    def room(self, clients):
+        return 1
+"""
 FILES = {
     "own.py": TASK,
+    "kinds.py": OWN,
+    "binary.py": b"x = 1\n\x00\xff",
     "raises.py": "x = 1\nraise RuntimeError('first\\nsecond')\n",
     "exits.py": "import sys\nsys.exit('bye')\n",
     "syntax.py": "def f(:\n",
@@ -99,6 +167,90 @@ WRONG = [
     ("download ''", "no download ''"),
     ("completion", "required: shell"),
     ("completion fishh", "'fishh'"),
+    # One's own, by name.
+    ("run digits --algorithm {kinds.py}:Mne", "kinds.py has no algorithm 'Mne'. Did you mean 'Mine'?"),
+    ("run digits --algorithm {kinds.py}:", "kinds.py has no algorithm ''"),
+    ("run digits --algorithm {kinds.py}:FedAvg", "kinds.py has no algorithm 'FedAvg'"),
+    ("run digits --algorithm {kinds.py}", "no algorithm '.*kinds.py'"),
+    ("run digits --algorithm nowhere.py:Mine", "no file .*nowhere.py"),
+    ("run digits --algorithm {directory}.py:Mine", "no file .*directory.py"),
+    ("run digits --algorithm {kinds.py}:Steps", r"Steps is the class Steps\(GD\), not a subclass of Algorithm that is"),
+    ("run digits --algorithm {kinds.py}:wide", "wide is a function, not a subclass of Algorithm"),
+    ("run digits --algorithm {kinds.py}:scalar", "scalar is of type Metric, not a subclass of Algorithm"),
+    ("run digits --algorithm {kinds.py}:Undecorated", "Undecorated is not made with frozen; write @fedloom.frozen"),
+    ("run digits --algorithm {kinds.py}:Dataclass", "Dataclass is not made with frozen; write @fedloom.frozen"),
+    (
+        "run digits --algorithm {kinds.py}:Bare",
+        r"Bare is the class Bare\(Round\), not a subclass of Algorithm that is m",
+    ),
+    ("run digits --algorithm {kinds.py}:Abstract", "algorithm: Can't instantiate abstract class Abstract"),
+    ("run digits --algorithm {kinds.py}:Mine --algorithm.lrr 1", "kinds.py:Mine has no field 'lrr'.*'lr'"),
+    ("run digits --algorithm {kinds.py}:Mine --algorithm.lr -1", "Mine: lr must be a positive number, got -1"),
+    ("run digits --algorithm {kinds.py}:Fails --rounds 1", "kinds.py, line 16: KeyError: 'lost'"),
+    ("run digits --algorithm {kinds.py}:Grows", "Exchange 'train' of Grows.* turns the server's state from "),
+    ("run digits --solver {kinds.py}:Stuck", "kinds.py, line 59: AttributeError: .*'velocity'"),
+    ("run digits --cohort {kinds.py}:Nobody", "kinds.py, line 63: RuntimeError: nobody is there"),
+    ("run digits --algorithm {raises.py}:Mine", "raises.py, line 2: RuntimeError: first second"),
+    ("run digits --algorithm {exits.py}:Mine", "exits.py, line 2: this ends the program"),
+    ("run digits --algorithm {syntax.py}:Mine", "syntax.py, line 1: SyntaxError"),
+    ("run digits --algorithm {imports.py}:Mine", "imports.py, line 1: .*no_such_module"),
+    ("run digits --algorithm {binary.py}:Mine", "binary.py is not a Python file: "),
+    ("run digits --algorithm {text.txt}:Mine", "no algorithm '.*text.txt:Mine'"),
+    ("compare digits --algorithms fedavg,{kinds.py}:Mne", "no algorithm 'Mne'"),
+    ("compare digits --algorithms {kinds.py}:Mine,{kinds.py}:Mine", "'Mine' and the seed 0"),
+    (
+        "run digits --solver {kinds.py}:Mine",
+        r"Mine is the class Mine\(FedAvg\), not a subclass of Solver .*Known: Steps, Stuck",
+    ),
+    ("run digits --solver {kinds.py}:Step", "no solver 'Step'. Did you mean 'Steps'?"),
+    ("run digits --solver {kinds.py}:Steps --solver.steps 0", "steps must be a positive integer"),
+    ("run digits --cohort {kinds.py}:Mine", "not a subclass of CohortRule that is made with frozen. Known: Nobody"),
+    ("run digits --cohort stragglers --cohort.of {kinds.py}:Mine", "not a subclass of CohortRule"),
+    ("run digits --algorithm feddr --algorithm.g {kinds.py}:Mine", "g must be"),
+    ("run digits --model {kinds.py}:Mine", r"Mine is the class Mine\(FedAvg\), not a Model or a function"),
+    ("run digits --model {kinds.py}:wdie", "no model 'wdie'. Did you mean 'wide'?"),
+    ("run digits --model {kinds.py}:none", "kinds.py:none must return a Model, but returns None"),
+    ("run digits --model {kinds.py}:wide", "kinds.py:wide needs width; give a function without arguments"),
+    ("run digits --model {kinds.py}:flat", r"model: it does not fit task 'digits': .*\(3,\) numbers per example"),
+    ("run digits --model {kinds.py}:fails", "kinds.py, line 41: OSError: .*the weights"),
+    ("run digits --model {kinds.py}:broken", "kinds.py, line 42: KeyError: 'b'"),
+    ("run quadratics --model {kinds.py}:flat", "model, loss, metrics and weights: task 'quadratics' is given by"),
+    ("run digits --loss {kinds.py}:men", "no loss 'men'. Did you mean 'mean'?"),
+    ("run digits --loss {kinds.py}:scalar", "scalar is of type Metric, not a function"),
+    (
+        "run digits --loss {kinds.py}:mean",
+        "loss: it does not fit task 'digits': loss must return one number for each row",
+    ),
+    ("run digits --loss {kinds.py}:lost", "kinds.py, line 46: KeyError: 'lost'"),
+    ("run digits --loss {kinds.py}:three", "loss: it does not fit task 'digits': three.. missing 1 required"),
+    ("run digits --loss squared_error", "loss: it does not fit task 'digits': "),
+    ("run digits --loss crossentropy", "loss: there is no 'crossentropy'. Did you mean 'cross_entropy'?"),
+    ("run digits --loss 3", "loss must be a name from `fedloom list losses` or FILE.py:NAME"),
+    ("run quadratics --loss squared_error", "model, loss, metrics and weights: task 'quadratics'"),
+    ("run digits --metrics {kinds.py}:mean", "mean is a function, not a Metric. Known: accuracy, .*scalar"),
+    ("run digits --metrics {kinds.py}:scalr", "no metric 'scalr'. Did you mean 'scalar'?"),
+    ("run digits --metrics {kinds.py}:scalar", "metrics: it does not fit task 'digits': Metric 'scalar' must give"),
+    ("run digits --metrics {kinds.py}:accuracy", "every metric needs a different name, got loss, accuracy, accuracy"),
+    ("run digits --metrics {kinds.py}:raises", "kinds.py, line 51: "),
+    ("run digits --metrics accurate", "metrics: there is no 'accurate'. Did you mean 'accuracy'?"),
+    ("run digits --metrics mse,", "metrics must be a list"),
+    ("run digits --metrics 3", "metrics must be a list"),
+    ("run quadratics --metrics mse", "model, loss, metrics and weights: task 'quadratics'"),
+    ("run {mine.toml}", "mine.toml: .*kinds.py has no algorithm 'Mne'"),
+    ("check", "required: NAME"),
+    ("check fedavgg", "algorithm: there is no 'fedavgg'. Did you mean 'fedavg'?"),
+    ("check {kinds.py}:Steps", "Steps is the class"),
+    ("check {kinds.py}:Backwards", "Backwards.* fails 'optimum': "),
+    ("check {kinds.py}:Fails", "kinds.py, line 16: KeyError: 'lost'"),
+    ("check {kinds.py}:Asserts", "kinds.py, line 20: AssertionError: mine"),
+    ("check fedavg --algorithm.lr -1", "lr must be a positive number"),
+    ("check fedavg --algorithm.rate 1", "no field 'rate'"),
+    ("check fedavg --solver.lr 1", "check has no option --solver.lr; it takes --algorithm.FIELD"),
+    ("check fedavg --rounds 1", "check has no option --rounds"),
+    ("show {kinds.py}:mean", "mean is a function, not a Task, nor a subclass of Algorithm, Solver or CohortRule"),
+    ("extend {study} --algorithms +{kinds.py}:Mne", "no algorithm 'Mne'"),
+    ("tune digits --algorithms {kinds.py}:Mne", "no algorithm 'Mne'"),
+    ("sweep digits --over algorithm=fedavg,{kinds.py}:Mne", "no algorithm 'Mne'"),
     # compare
     ("compare digitz", "no task 'digitz'"),
     ("compare ''", "no task ''"),
@@ -362,6 +514,7 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     for name, content in FILES.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    (folder / "mine.toml").write_text(f'task = "digits"\nalgorithm = "{folder}/kinds.py:Mne"')
     (folder / "directory").mkdir()
     (folder / "directory/thesis.tex").write_text("mine")
     (folder / "directory.toml").mkdir()

@@ -16,6 +16,7 @@ from fedloom.algorithms import ALGORITHMS
 from fedloom.client import Solver
 from fedloom.cohorts import COHORTS, CohortRule
 from fedloom.engines.checks import checked
+from fedloom.engines.costs import message_sizes
 from fedloom.engines.plan import Plan
 from fedloom.engines.run import Run
 from fedloom.experiments.loading import RESPLIT, check_split, find_loss, find_metric, find_model, find_task, load
@@ -225,6 +226,8 @@ class Experiment:
             buffer=self.buffer if asynchronous else None,
             plan=None if self.plan == "auto" else Plan.from_text(self.plan),
         )
+        if name_of(self.algorithm, ALGORITHMS) is None or name_of(self.solver, SOLVERS) is None:
+            _try(run)
         if self.own_models and self.algorithm.own_model(self.algorithm.init_client(loaded.w)) is None:
             name = method_name(self.algorithm)
             raise ValueError(f"own_models: {name} does not keep a model for each client; FedDR, FedPD and FedSplit do.")
@@ -270,6 +273,14 @@ def entries(value: str | Sequence[Any]) -> list[Any]:
     """A list, which may be written with commas."""
     listed = value.split(",") if isinstance(value, str) else value
     return [entry.strip() if isinstance(entry, str) else entry for entry in listed]
+
+
+def _try(run: Run) -> None:
+    """Trace a round, without compiling it: what is one's own may never have run."""
+    try:
+        message_sizes(run)
+    except Exception as error:  # whatever it does
+        raise ValueError(f"{type(run.algorithm).__name__} with {run.solver!r}: {error}") from error
 
 
 def _number(value: Any) -> Any:

@@ -114,13 +114,19 @@ def _version(path: str) -> Version:
 
 def _executed(path: str, source: bytes) -> ModuleType:
     OWN_FILES.add(path)
+    try:
+        code = compile(source, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        if getattr(error, "filename", None) == path:  # it says where
+            raise
+        raise ValueError(f"{path} is not a Python file: {error}.") from error
     own = hashlib.sha256(path.encode() + source).hexdigest()[:12]  # files in two folders may have the same name
     spec = importlib.util.spec_from_file_location(re.sub(r"\W", "_", pathlib.Path(path).stem) + f"_{own}", path)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look for it
     try:
-        exec(compile(source, path, "exec", dont_inherit=True), vars(module))
+        exec(code, vars(module))
     except BaseException:
         del sys.modules[spec.name]
         raise
@@ -152,7 +158,7 @@ def _same_code(module: ModuleType, source: bytes) -> bool:
     """Whether the functions and methods of an imported module are those of its file."""
     try:
         now = _codes(compile(source, str(module.__file__), "exec", dont_inherit=True))
-    except SyntaxError:
+    except (SyntaxError, ValueError):
         return False
     classes = [vars(value) for value in vars(module).values() if isinstance(value, type)]
     members = [member for table in (vars(module), *classes) for member in table.values()]
