@@ -42,11 +42,11 @@ def from_torch(module: Any, x: Any, name: str | None = None, *, compile: bool | 
 
 
 def _batch(x: Any) -> Any:
-    """Arrays of NumPy."""
-    arrays = tuple(map(np.ascontiguousarray, x)) if isinstance(x, tuple) else np.ascontiguousarray(x)
+    """Arrays of NumPy that nobody else has."""
+    arrays = jax.tree.map(lambda a: np.array(np.asarray(a), order="C"), x if isinstance(x, tuple) else (x,))
     if any(a.dtype.kind not in "biuf" for a in jax.tree.leaves(arrays)):
         raise ValueError("from_torch: x must be an array of numbers, or a tuple of such arrays.")
-    return arrays
+    return arrays if isinstance(x, tuple) else arrays[0]
 
 
 def _summed(host: Any) -> Callable[[Any], Callable[..., jax.Array]]:

@@ -49,13 +49,18 @@ class _ByValue:
         return out
 
 
+def in_memory() -> bool:
+    """Whether the host can work on the memory of programs."""
+    return jax.default_backend() == "cpu"
+
+
 def call(f: Callable[..., None], out: Tree, *args: Tree) -> Tree:
     """The arrays that f(out, *args) fills, given their shapes and types.
 
-    On CPUs f works on the program's own memory, without copies: it must write into `out` only, and keep nothing.
+    If it can, f works on the program's own memory, without copies: it must write into `out` only, and keep nothing.
     """
     args = jax.tree.map(jnp.asarray, args)
-    if jax.default_backend() == "cpu":
+    if in_memory():
         return buffer_callback(_InPlace(f), out, vmap_method="sequential")(*args)
     leaves, structure = jax.tree.flatten(out)
     shapes = tuple((leaf.shape, np.dtype(leaf.dtype)) for leaf in leaves)
@@ -91,6 +96,11 @@ def derivative_in_first(value: Callable[..., Any], forward: Callable[..., Any], 
 
     of.defvjp(first, second, symbolic_zeros=True)
     return of
+
+
+def brief(error: Exception) -> str:
+    """The first line of what an error says, to be continued in a sentence."""
+    return (str(error).splitlines() or [type(error).__name__])[0].removesuffix(".")
 
 
 def bits(key: Key | None) -> jax.Array | None:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import torch
 
-from fedloom.pytorch.calls import seeded, tensors, turn
+from fedloom.pytorch.calls import brief, seeded, tensors, turn
 from fedloom.pytorch.module import FLOATS, checked_outputs, make_seeded, trainable
 
 Tree = Any
@@ -27,7 +27,7 @@ def made(make: Any) -> torch.nn.Module:
         inspect.signature(make).bind()
     except TypeError as error:
         raise ValueError(
-            f"from_torch: the function that makes a module is called without arguments: {error}"
+            f"from_torch: the function that makes a module is called without arguments: {brief(error)}."
         ) from error
     found = make_seeded(make, SEED)
     if not is_module(found):
@@ -90,7 +90,7 @@ def _copied(module: torch.nn.Module, name: str) -> torch.nn.Module:
     try:
         return copy.deepcopy(module)
     except Exception as error:
-        raise ValueError(f"{name} cannot be copied with copy.deepcopy: {error}") from error
+        raise ValueError(f"{name} cannot be copied with copy.deepcopy: {brief(error)}.") from error
 
 
 def _keeps_statistics(module: torch.nn.Module) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedloom.problem import Key, Vector
-from fedloom.pytorch.calls import floats_as, tensors
+from fedloom.pytorch.calls import brief, floats_as, tensors
 from fedloom.pytorch.module import Host, flat, inputs
 
 Tree = Any
@@ -41,7 +41,7 @@ def library() -> Any:
             warnings.simplefilter("ignore")
             return importlib.import_module("torchax")
     except Exception as error:  # a version that does not fit the installed PyTorch may fail in any way
-        raise CannotCompile(f"torchax cannot be imported: {error}") from error
+        raise CannotCompile(f"torchax cannot be imported: {brief(error)}") from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
 
@@ -63,7 +63,7 @@ class Compiled:
         named = dict(self.module.named_parameters())
         self.names = [name for name, p in named.items() if p.requires_grad]
         rest = {**named, **dict(self.module.named_buffers())}
-        self.constants = {n: np.array(t.detach()) for n, t in rest.items() if n not in self.names}
+        self.constants = {n: t.detach().numpy().copy() for n, t in rest.items() if n not in self.names}
         self.shapes = [tuple(named[name].shape) for name in self.names]
 
     def unravel(self, w: Vector) -> list[jax.Array]:
@@ -106,7 +106,7 @@ def compiled(host: Host, x: Tree, slowly: bool) -> Compiled:
     except CannotCompile:
         raise
     except Exception as error:
-        raise CannotCompile(f"torchax cannot compile it: {error}") from error
+        raise CannotCompile(f"torchax cannot compile it: {brief(error)}") from error
     if not isinstance(shape, jax.ShapeDtypeStruct) or shape.dtype != host.dtype:
         raise CannotCompile("torchax gives outputs of another type")
     if not agrees(found, params, like):
@@ -142,7 +142,7 @@ def agrees(found: Compiled, params: list[jax.Array], x: Tree) -> bool:
     try:
         back, forward = jax.jit(jax.grad(half_square, has_aux=True))(params)
     except Exception as error:
-        raise CannotCompile(f"torchax cannot compile it: {error}") from error
+        raise CannotCompile(f"torchax cannot compile it: {brief(error)}") from error
     pairs = [(outputs.detach().numpy(), forward), (gradient, np.concatenate([np.ravel(g) for g in back]))]
     return all(np.shape(a) == np.shape(b) and _close(a, np.asarray(b), TOLERANCE[host.dtype]) for a, b in pairs)
 

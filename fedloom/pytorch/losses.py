@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fedloom.pytorch.calls import call, derivative_in_first, floats_as, like, tensor, tensors
+from fedloom.pytorch.calls import brief, call, derivative_in_first, floats_as, like, tensor, tensors
 
 Tree = Any
 Loss = Callable[[torch.Tensor, Any], torch.Tensor]  # of outputs and labels: one number for each row, or one for all
@@ -59,7 +59,7 @@ def check_loss(f: Loss, outputs: tuple[int, ...], dtype: Any, y: Tree, coupled: 
     except Exception as error:
         labels = ", ".join(f"{a.dtype!s}{list(a.shape)}" for a in jax.tree.leaves(y))
         raise ValueError(
-            f"{named} does not take outputs of shape {list(outputs)} and labels {labels}: {error}"
+            f"{named} does not take outputs of shape {list(outputs)} and labels {labels}: {brief(error)}."
         ) from error
     if not isinstance(found, torch.Tensor):
         raise ValueError(f"{named} must return a tensor, but returns {type(found).__name__}.")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedloom.problem import Key, Vector
-from fedloom.pytorch.calls import bits, call, derivative_in_first, floats_as, like, seeded, tensor, tensors, turn
+from fedloom.pytorch.calls import bits, brief, call, derivative_in_first, floats_as, like, seeded, tensor, tensors, turn
 
 Tree = Any
 FLOATS = {torch.float32: np.float32, torch.float64: np.float64}
@@ -129,7 +129,7 @@ def checked_outputs(module: torch.nn.Module, name: str, x: Tree, rows: int) -> t
         hint = (
             " Integers stay integers, as an embedding needs them; `prepare` can make floats of them." if whole else ""
         )
-        raise ValueError(f"{name} does not take inputs of {given}: {error}.{hint}") from error
+        raise ValueError(f"{name} does not take inputs of {given}: {brief(error)}.{hint}") from error
     if not isinstance(outputs, torch.Tensor):
         raise ValueError(
             f"{name} must return one tensor, but returns {type(outputs).__name__}; wrap it in a module whose forward "
