@@ -17,6 +17,11 @@ P = ParamSpec("P")
 Apply = Callable[[Any, Any, Key | None], jax.Array]  # (params, a batch of inputs, key) -> outputs
 
 
+def _as_they_are(params: Any) -> Any:
+    """The parameters as their library has them, for example a state_dict of PyTorch."""
+    return params
+
+
 @dataclasses.dataclass(frozen=True)
 class Model:
     """A model as a pair of pure functions. `key` is None outside training: then nothing is dropped out."""
@@ -27,7 +32,7 @@ class Model:
     # For a model outside JAX: from a criterion to summed(params, x, y, weights, key), the sum of weight times loss,
     # with its gradient in the same call. See `fedloom.loss.Summed`.
     summed: Callable[[Any], Callable[..., jax.Array]] | None = None
-    own: Callable[[Any], Any] = lambda params: params  # parameters as their library has them, e.g. a state_dict
+    own: Callable[[Any], Any] = _as_they_are  # parameters as their library has them, e.g. a state_dict
     packages: tuple[str, ...] = ()  # whose versions can change the bits of a result
     how: str = ""  # how it is computed, if not by JAX alone: a word or two for a run's `about`
 
