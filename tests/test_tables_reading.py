@@ -134,6 +134,18 @@ def test_missing_values_of_a_csv_file(tmp_path):
     np.testing.assert_array_equal(columns["whole"].values, [1, 2, 3, np.nan, 5, 6])
 
 
+def test_a_csv_file_of_excel(tmp_path):
+    """With a byte order mark and carriage returns; and one that is not in UTF-8."""
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbfage,site\r\n1,a\r\n2,b\r\n")
+    columns = read(tmp_path / "t.csv").columns
+    assert columns["age"].values.tolist() == [1, 2]
+    assert columns["site"].values.tolist() == ["a", "b"]
+    (tmp_path / "latin.csv").write_bytes("age,y,site\n1,0,Z\u00fcrich\n2,1,Bern\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"Column 'site' has texts that are not in UTF-8.*or save the file in UTF-8"):
+        fl.tables.from_file(tmp_path / "latin.csv", label="y", client="site")
+    assert fl.tables.from_file(tmp_path / "latin.csv", label="y", leave_out="site").load().data.clients == 1
+
+
 def test_types_are_found_in_the_whole_file(tmp_path):
     """Also where the first megabytes look like integers."""
     rows = 300_000

@@ -99,6 +99,8 @@ def test_clients_are_sorted_as_their_values_are():
         data = fl.from_frame(table | {"c": column}, label="y", client="c", test=0).load().data
         assert data.split.names.tolist() == ["1", "2", "10", "30"]
     halves = fl.from_frame(table | {"c": np.array(table["c"]) / 4}, label="y", client="c", test=0).load().data
+    odd = fl.from_frame(table | {"c": [np.inf, 1.0] * 4}, label="y", client="c", test=0).load().data
+    assert odd.split.names.tolist() == ["1.0", "inf"]
     assert halves.split.names.tolist() == ["0.25", "0.5", "2.5", "7.5"]
 
 

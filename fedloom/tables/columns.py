@@ -178,13 +178,17 @@ def _of_vectors(known: list[Any], rows: int) -> Column:
     return Column(matrix.astype(float))
 
 
+REMEDIES = {
+    "dates or times": ", or turn it into a number, such as an age",
+    "images": ", or read images with fedloom.data.sources.huggingface",
+    "texts that are not in UTF-8": ", or save the file in UTF-8",
+}
+
+
 def usable(name: str, column: Column, remedy: str = "leave it out (leave_out)") -> Column:
     """The column, unless no feature can be made of it."""
-    if column.problem == "images":
-        remedy += ", or read images with fedloom.data.sources.huggingface"
-    elif column.problem == "dates or times":
-        remedy += ", or turn it into a number, such as an age"
     if column.problem:
+        remedy += REMEDIES.get(column.problem, "")
         raise ValueError(f"Column {name!r} has {column.problem}, of which no feature can be made: {remedy}.")
     return column
 

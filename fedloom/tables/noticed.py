@@ -41,10 +41,7 @@ def _filled(names: list[str]) -> list[str]:
 def _few_values(label: Quantity, y: np.ndarray) -> list[str]:
     if len(np.unique(y)) > MOST_CLASSES:
         return []
-    return [
-        f"the label {label.name} has few different values, but is predicted as a number because it has decimals; "
-        "make it integers or texts for classes"
-    ]
+    return [f"the label {label.name} has few different values, but is predicted as a number; make classes texts"]
 
 
 def _one_class(counts: np.ndarray, data: FederatedData, values: tuple[object, ...]) -> list[str]:

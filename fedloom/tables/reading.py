@@ -27,7 +27,7 @@ def read(path: str | pathlib.Path) -> Table:
     except ImportError:
         raise
     except Exception as error:  # the libraries raise a dozen kinds for a damaged file
-        raise ValueError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{path} cannot be read: {(str(error) or repr(error)).splitlines()[0]}") from error
     if table.rows == 0:
         raise ValueError(f"{path} has no rows.")
     return table
@@ -60,6 +60,8 @@ def _csv(path: pathlib.Path, delimiter: str = ",") -> Table:
 
 
 def _stripped(column: Column) -> Column:
+    if column.problem == "bytes":
+        return Column(column.values, "texts that are not in UTF-8")
     if not column.is_text:
         return column
     return as_column(np.array([None if entry is None else entry.strip() for entry in column.values], object))
