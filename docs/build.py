@@ -25,6 +25,7 @@ ELSEWHERE = {
     "benchmarks/results.md": "benchmarks/results.md",
     "benchmarks/speed.md": "benchmarks/speed.md",
     "benchmarks/winners.md": "benchmarks/winners.md",
+    "examples/own_method.py": "own_method.md",
     "examples/own_task.py": "own_task.md",
     "README.md": "index.md",  # for links only: the site has a home page of its own
 }
