@@ -27,6 +27,7 @@ ELSEWHERE = {
     "benchmarks/winners.md": "benchmarks/winners.md",
     "examples/hospitals.py": "hospitals.md",
     "examples/huggingface_folder.py": "huggingface_folder.md",
+    "examples/own_method.py": "own_method.md",
     "examples/own_task.py": "own_task.md",
     "README.md": "index.md",  # for links only: the site has a home page of its own
 }

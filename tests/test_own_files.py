@@ -6,6 +6,7 @@ import hashlib
 import json
 import pathlib
 import re
+import sys
 import tomllib
 
 import jax.numpy as jnp
@@ -193,6 +194,37 @@ def test_a_copy_of_a_registered_method_has_its_log_byte_for_byte(tmp_path, engin
         run(experiment("digits", algorithm, **changes, **{"algorithm.lr": 0.5}), tmp_path / place)
     assert log(tmp_path / "own") == log(tmp_path / "ours")
     assert read(tmp_path / "own").name == "FedAvg"
+
+
+def test_a_file_may_have_the_name_of_a_library(tmp_path):
+    (tmp_path / "json.py").write_text((tmp_path / "own.py").read_text())
+    assert experiment("json.py:task", "json.py:Mine").check()
+    import json as library
+
+    assert library.loads("[1]") == [1]
+
+
+def test_a_file_that_fails_leaves_nothing_behind(files):
+    files.write_text("x = 1\nraise KeyError('no')\n")
+    before = set(sys.modules)
+    with pytest.raises(KeyError):
+        experiment("own.py:task")
+    assert set(sys.modules) == before
+
+
+def test_an_alias_is_the_class_that_it_stands_for(tmp_path, files):
+    """Its table is the same, however it was named and in whatever order."""
+    files.write_text(files.read_text() + "\nBest = Mine\n")
+    best, mine = (experiment("digits", f"own.py:{name}") for name in ("Best", "Mine"))
+    assert best.to_toml() == mine.to_toml()
+    own_files._versions.clear()
+    assert experiment("digits", "own.py:Best").to_toml() == mine.to_toml()
+
+
+def test_a_model_is_made_once(tmp_path):
+    """So that seeds and methods share compiled programs."""
+    first, second = (made("model", seed=seed).check().loaded.task.model for seed in (0, 1))
+    assert first is second
 
 
 def test_losses_and_metrics_by_name():

@@ -205,6 +205,19 @@ def test_the_example_of_ones_own_task_can_be_compared(tmp_path):
     assert (tmp_path / "study/report.html").exists()
 
 
+def test_the_example_of_ones_own_method_is_checked_and_compared(tmp_path):
+    """As its docstring and docs/own.md say."""
+    example = "examples/own_method.py:Mine"
+    done = run(sys.executable, "-m", "fedloom.cli", "check", example)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == "passed"
+    command = [sys.executable, "-m", "fedloom.cli", "compare", "digits", "--algorithms", f"fedavg,{example}"]
+    done = run(*command, "--rounds", "3", "--seeds", "1", "--out", str(tmp_path / "study"))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert {line.split()[0] for line in done.stdout.splitlines() if line} >= {"fedavg", "Mine"}
+    assert (tmp_path / "study/Mine/seed-0/log.jsonl").exists()
+
+
 @pytest.mark.parametrize("page", ["algorithms", "reproductions", "tasks"])
 def test_a_page_made_from_a_registry_is_up_to_date(page):
     spec = importlib.util.spec_from_file_location(page, ROOT / f"docs/{page}.py")
