@@ -14,6 +14,7 @@ from fedloom.engines import Clock, NonFiniteUpdate, Record, asynchronous, synchr
 from fedloom.engines.checks import resumed
 from fedloom.engines.choose_plan import planned
 from fedloom.engines.plan import Plan
+from fedloom.engines.run import Run
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import about
 from fedloom.experiments.definition import Checked, Experiment, method_name
@@ -37,6 +38,7 @@ from fedloom.experiments.run_directory import (
     whole_rounds,
 )
 from fedloom.problem import Vector
+from fedloom.systems import Delays
 
 EXPLODED = 1e3  # a loss this many times the first one, or above 1, will not recover
 
@@ -114,6 +116,14 @@ def check_start(directory: pathlib.Path, first: Row, checked: Checked) -> None:
             f"{directory}: the metrics of the initial model differ from those in the log, so the task or its data have "
             "changed since the run began. Run the experiment again in another directory."
         )
+
+
+def schedule_time(run: Run, record: Record) -> int:
+    """The rounds that step size schedules count at a record; of an asynchronous run, rounds' worth of replies."""
+    if record.clock is None or run.buffer is None:
+        return record.round
+    clients = run.federation.clients if isinstance(run.system, Delays) else run.cohort_room
+    return record.clock.replies // clients
 
 
 class Running:
@@ -202,7 +212,7 @@ class Running:
         chunk = min(e.evaluate_every, e.rounds)
         try:
             for record in engine.run_records(run if start is None else resumed(run, start), chunk):
-                if not self.take(record, self.evaluation.of(record.w, record.clients, record.round)):
+                if not self.take(record, self.evaluation.of(record.w, record.clients, schedule_time(run, record))):
                     return None
                 w = record.w
                 if self.directory is not None and record.round == whole_rounds(e) < e.rounds:
