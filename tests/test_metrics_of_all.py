@@ -155,6 +155,7 @@ def test_what_is_no_metric_is_refused(f, more, sentence):
     ("found", "sentence"),
     [
         (np.ones(3), r"returned an array of shape \(3,\), but a metric must return one number"),
+        (np.ones(1), r"returned an array of shape \(1,\)"),
         (jnp.ones((2, 2)), r"returned an array of shape \(2, 2\)"),
         ([np.ones(3), np.ones(2)], "returned a list of 2"),
         ((0.5, 0.2), "returned a tuple of 2"),
@@ -184,10 +185,10 @@ def test_a_function_that_fails():
 
 # Over a task's examples, in one pass.
 
-N, K = 330, 8
-OWNER = np.repeat(np.arange(K), [1, 10, 19, 30, 50, 60, 70, 90])
+N, K = 730, 8  # both parts take two passes of 256 rows
+OWNER = RNG.permutation(np.repeat(np.arange(K), [1, 10, 19, 100, 100, 100, 100, 300]))
 LABELS = (RNG.random(N) < 0.4).astype(int)
-LABELS[:1], LABELS[1:11] = 1, 0  # the first two clients have one class only
+LABELS[OWNER == 0], LABELS[OWNER == 1] = 1, 0  # these clients have one class only
 X = RNG.normal(size=(N, 3)) + 0.7 * LABELS[:, None]
 MACRO = Metric.of_all(functools.partial(sk.f1_score, average="macro"), "macro f1")
 METRICS = (
@@ -270,6 +271,15 @@ def test_by_client_it_is_nan_where_it_is_not_defined_and_nobody_is_warned(part):
     assert np.isnan(found["auc"].values[:2]).all()
     assert not found["brier score loss"].larger_is_better
     assert len(found["auc"].known) < K
+
+
+def test_by_client_of_a_split_in_any_order():
+    split = fl.Split(RNG.permutation(60), np.array([20, 0, 40]))
+    y, scores = RNG.integers(0, 2, 60), RNG.normal(size=60)
+    first, second, third = OfAll(metrics.auc, y, scores).by_client(split)
+    assert first == pytest.approx(sk.roc_auc_score(y[split.rows(0)], scores[split.rows(0)]))
+    assert math.isnan(second)
+    assert third == pytest.approx(sk.roc_auc_score(y[split.rows(2)], scores[split.rows(2)]))
 
 
 def test_by_own_model():

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import fedloom as fl
-from fedloom import evidence, metrics, schedules
+from fedloom import cohorts, evidence, metrics, schedules
 from fedloom.cli import main
 from fedloom.experiments import Select, compare, experiment, run, run_all, sweep
 from fedloom.experiments.definition import FIELDS
 from fedloom.metrics import population
+from fedloom.systems import Delays, System
 from fedloom.tasks.evaluated import ENTRIES, Evaluation, known_metrics, on_test_examples, usual
 from fedloom.tasks.figures import FIGURES
 from tests.test_project import ROOT
@@ -49,18 +50,41 @@ def test_figures_in_a_log_against_numpy():
 
 
 def test_the_gradient_mapping_is_that_of_the_methods_own_regularizer():
-    e = quadratics(fl.FedDR(eta=0.7, g=fl.regularizers.l1(0.05)))
+    e = quadratics(fl.FedDR(eta=0.7, g=fl.regularizers.l2_ball(0.5)))
     result = run(e)
-    w = np.asarray(result.w)
+    row, w = result.rows[-1], np.asarray(result.w)
     _, _, p, g = at(e, w)
-    step = w - 0.7 * (p @ g)
-    soft = np.sign(step) * np.maximum(np.abs(step) - 0.7 * 0.05, 0)
-    row = result.rows[-1]
-    assert row["gradient mapping norm"] == pytest.approx(np.linalg.norm(w - soft) / 0.7, rel=1e-10)
+
+    def mapping(eta):
+        step = w - eta * (p @ g)
+        return np.linalg.norm(w - step * min(1, 0.5 / np.linalg.norm(step))) / eta
+
+    assert row["gradient mapping norm"] == pytest.approx(mapping(0.7), rel=1e-10)
     assert row["gradient norm"] == pytest.approx(np.linalg.norm(p @ g), rel=1e-10)
-    assert abs(row["gradient mapping norm"] - row["gradient norm"]) > 1e-3
+    assert min(abs(mapping(0.7) - other) for other in (mapping(1.0), row["gradient norm"])) > 1e-3
     fedpd = run(quadratics("fedpd", cohort="everyone")).rows[-1]  # it has an eta, but no regularizer
     assert fedpd["gradient mapping norm"] == fedpd["gradient norm"]
+
+
+@pytest.mark.parametrize(
+    ("more", "clients"),
+    [
+        ({"cohort": cohorts.uniform(4), "buffer": 3, "system": System(speeds=3.0)}, 4),
+        ({"cohort": "everyone", "system": Delays(tau=2)}, 20),
+    ],
+)
+def test_the_drift_of_an_asynchronous_run_has_the_step_size_of_its_next_job(more, clients):
+    """There, schedules count rounds' worth of replies."""
+    e = quadratics("scaffold", engine="events", rounds=30, evaluate_every=5, evaluate="drift", **more)
+    assert e.load().federation.clients == 20
+    result = run(e)
+    for row in result.rows:
+        assert row["replies"] == row["round"] * e.buffer
+    h, c, p, _ = at(e, w := np.asarray(result.w))
+    lr, v = 0.2 * 0.5 ** (30 * e.buffer // clients), np.tile(w, (20, 1))
+    for _ in range(2):
+        v = v - lr * np.einsum("kij,kj->ki", h, v - c)
+    assert result.rows[-1]["drift"] == pytest.approx(np.sqrt(p @ np.sum((v - w) ** 2, 1)), rel=1e-8)
 
 
 # Training examples.

@@ -401,7 +401,7 @@ def test_divergence_is_a_result(tmp_path, changes, words, every):
 def test_how_far_a_loss_may_rise(monkeypatch, first, later, diverged):
     """A thousand times above the first one, or above 1."""
     losses = iter([first, later, first])
-    monkeypatch.setattr("fedloom.tasks.Evaluation.of", lambda self, w, clients=None: {"train loss": next(losses)})
+    monkeypatch.setattr("fedloom.tasks.Evaluation.of", lambda self, w, *_: {"train loss": next(losses)})
     result = run(small(rounds=2))
     assert bool(result.diverged) == diverged
     assert len(result.rows) == (2 if diverged else 3)

@@ -14,6 +14,7 @@ from fedloom.engines import Clock, NonFiniteUpdate, Record, asynchronous, synchr
 from fedloom.engines.checks import resumed
 from fedloom.engines.choose_plan import planned
 from fedloom.engines.plan import Plan
+from fedloom.engines.run import Run
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import about
 from fedloom.experiments.arguments import reporter
@@ -39,6 +40,7 @@ from fedloom.experiments.run_directory import (
 )
 from fedloom.experiments.used_files import refuse_changed
 from fedloom.problem import Vector
+from fedloom.systems import Delays
 
 if TYPE_CHECKING:
     from fedloom.experiments.study import Progress
@@ -148,6 +150,14 @@ def check_start(directory: pathlib.Path, first: Row, checked: Checked) -> None:
         )
 
 
+def schedule_time(run: Run, record: Record) -> int:
+    """The rounds that step size schedules count at a record; of an asynchronous run, rounds' worth of replies."""
+    if record.clock is None or run.buffer is None:
+        return record.round
+    clients = run.federation.clients if isinstance(run.system, Delays) else run.cohort_room
+    return record.clock.replies // clients
+
+
 class Running:
     """A run in progress: its log and its checkpoints. `go` does it all; callers with their own records use the rest."""
 
@@ -236,7 +246,7 @@ class Running:
         chunk = min(e.evaluate_every, e.rounds)
         try:
             for record in engine.run_records(run if start is None else resumed(run, start), chunk):
-                if not self.take(record, self.evaluation.of(record.w, record.clients, record.round)):
+                if not self.take(record, self.evaluation.of(record.w, record.clients, schedule_time(run, record))):
                     return None
                 w = record.w
                 if self.directory is None and e.algorithm.own_model(e.algorithm.init_client(w)) is not None:

@@ -142,11 +142,8 @@ class Evaluation:
         if self.last is not None:
             self.last.check()
 
-    def of(self, w: Vector, clients: Mapping[int, Any] | None = None, round: int = 0) -> dict[str, Any]:
-        """The metrics of the model after some rounds, and TEST_BLOCKS.
-
-        `clients` have the memories of the clients that have any.
-        """
+    def of(self, w: Vector, clients: Mapping[int, Any] | None = None, t: int = 0) -> dict[str, Any]:
+        """The metrics of the model after t rounds, and TEST_BLOCKS; `clients` has the memories of those that have any."""
         found = self.loaded
         values: dict[str, Any] = {"train loss": float(found.federation.loss(w))} if self.train else {}
         for n, rows in self.samples.items():
@@ -158,7 +155,7 @@ class Evaluation:
         if self.of_clients:
             assert self.algorithm is not None
             models = ClientModels(self.algorithm, found.w, found.federation.weights, clients or {})
-        moment = Moment(found.federation, w, round, self.algorithm, self.solver, models)
+        moment = Moment(found.federation, w, t, self.algorithm, self.solver, models)
         values |= {name: FIGURES[name].of(moment) for name in self.figures}
         if self.last is not None:
             assert models is not None

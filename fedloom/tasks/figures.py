@@ -46,7 +46,7 @@ class Moment(NamedTuple):
 
     federation: Federation
     w: Vector
-    round: int
+    t: int  # rounds so far: the time of step size schedules
     algorithm: Algorithm | None
     solver: Solver | None
     models: ClientModels | None
@@ -80,7 +80,7 @@ def _gradient_mapping_norm(at: Moment) -> float:
 
 def _drift(at: Moment) -> float:
     assert at.solver is not None
-    return population.drift(at.federation, at.solver, at.w, t=at.round)
+    return population.drift(at.federation, at.solver, at.w, t=at.t)
 
 
 def _consensus_error(at: Moment) -> float:
