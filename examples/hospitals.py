@@ -11,6 +11,7 @@ import pathlib
 import sys
 import tempfile
 
+import jax.numpy as jnp
 import numpy as np
 
 import fedloom as fl
@@ -35,7 +36,9 @@ def write(path: pathlib.Path) -> None:
     """A row for each patient: what was measured, the hospital, and whether there is a disease."""
     with path.open("x", newline="") as file:
         table = csv.writer(file)
-        table.writerow([*list(COLUMNS)[:-1], "hospital", "disease"])  # the last of the columns is the grade of the disease
+        table.writerow(
+            [*list(COLUMNS)[:-1], "hospital", "disease"]
+        )  # the last column is its grade
         table.writerows([*row[:-2], row[-1], "no" if row[-2] == "0" else "yes"] for row in patients())
 
 
@@ -53,7 +56,7 @@ def main(rounds: int = 40, seeds: int = 3) -> None:
     assert loaded.data is not None
     assert result.w is not None
     print("\n".join(f"note: {note}" for note in fl.tables.notes(loaded.data)))
-    print("test accuracy of each hospital:", loaded.by_client(result.w)["accuracy"].values.round(3))
+    print("test accuracy of each hospital:", loaded.by_client(jnp.asarray(result.w))["accuracy"].values.round(3))
 
     new = fl.tables.read(folder / "patients.csv")  # in earnest a file of new patients, without the label
     fl.tables.write(result.model.columns(new), folder / "predictions.csv")
