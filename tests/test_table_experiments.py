@@ -134,12 +134,13 @@ def test_rows_without_clients_are_divided(patients, capsys):
 
 def test_numbers_are_predicted_in_their_own_units(patients, capsys):
     options = ("--label", "age", "--client", "site", "--split-column", "fold", "--rounds", "30", "--model", "linear")
-    code, _, err = say(capsys, "run", patients, *options, "--algorithm", "fedavg", "--out", "run")
+    code, out, err = say(capsys, "run", patients, *options, "--algorithm", "fedavg", "--out", "run")
     assert code == 0, err
     result, test = fl.experiments.read("run"), (FRAME["fold"] == "test").to_numpy()
     squared = np.mean((result.predict(FRAME)[test] - AGE[test]) ** 2)
     assert result.rows[-1]["test mse"] == pytest.approx(squared, rel=1e-4)
     assert squared < result.rows[0]["test mse"]
+    assert "patients: cost to reach test mse <= " in out
 
 
 def test_a_folder_of_hugging_face_is_a_table(tmp_path, capsys):

@@ -57,8 +57,9 @@ def target(study: Study, task: str) -> Target:
 
 
 def _judged_by(known: dict[str, bool]) -> str:
-    """The metric of a comparison to which nobody gave one: a score on test data, or else a loss."""
-    scores = [metric for metric, larger in known.items() if larger and metric.startswith("test ")]
+    """The metric of a comparison to which nobody gave one: a score or an error on test data, or else a loss."""
+    tests = [metric for metric in known if metric.startswith("test ") and metric != "test loss"]
+    scores = sorted(tests, key=lambda metric: not known[metric])  # those of which more is better first
     return next(iter([*scores, *(m for m in known if m == "train loss"), *known]), "train loss")
 
 
