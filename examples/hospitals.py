@@ -36,9 +36,7 @@ def write(path: pathlib.Path) -> None:
     """A row for each patient: what was measured, the hospital, and whether there is a disease."""
     with path.open("x", newline="") as file:
         table = csv.writer(file)
-        table.writerow(
-            [*list(COLUMNS)[:-1], "hospital", "disease"]
-        )  # the last column is its grade
+        table.writerow([*list(COLUMNS)[:-1], "hospital", "disease"])  # the last column is its grade
         table.writerows([*row[:-2], row[-1], "no" if row[-2] == "0" else "yes"] for row in patients())
 
 

@@ -84,7 +84,8 @@ class Pairs(CohortRule):
 
 
 def net():
-    return fl.models.mlp(2, 4, 2)
+    made = fl.models.mlp(2, 4, 2)
+    return fl.models.Model("net", made.init, made.apply)
 
 
 small = fl.models.mlp(2, 2)

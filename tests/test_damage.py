@@ -158,8 +158,9 @@ def test_what_cannot_be_read_at_all_is_left_out_of_a_report(capsys, tmp_path, st
         ("runs", [], "runs must be a list"),
         ("runs", [{"name": "feddyn", "run": "feddyn/seed-0"}], "a run must have name, run and config"),
         ("runs", ["feddyn"], "a run must have name, run and config"),
-        ("about", None, "about and terms must be tables"),
-        ("terms", 3, "about and terms must be tables"),
+        ("about", None, "about, terms and files must be tables"),
+        ("terms", 3, "about, terms and files must be tables"),
+        ("files", ["own.py"], "about, terms and files must be tables"),
         ("target", ["train loss"], "target must be a metric and a number"),
     ],
 )
@@ -172,7 +173,10 @@ def test_a_study_file_of_a_wrong_form(capsys, study, key, value, words, command)
     assert err.startswith(f"fedloom: a/study.json is damaged: {words}")
 
 
-@pytest.mark.parametrize("content", ["{}", '{"bases": 3, "points": 1, "seeds": 1, "validation": 0.2, "metric": "x"}'])
+TUNING = '{"bases": {}, "points": 1, "seeds": 1, "validation": 0.2, "metric": "x", "files": {}}'
+
+
+@pytest.mark.parametrize("content", ["{}", TUNING.replace('"bases": {}', '"bases": 3'), TUNING.replace(" {}}", " 3}")])
 def test_a_tuning_file_of_a_wrong_form(capsys, tmp_path, content):
     (tmp_path / "t").mkdir()
     (tmp_path / "t/tuning.json").write_text(content)

@@ -179,6 +179,13 @@ def test_what_is_lost_says_why_and_cannot_be_run(tmp_path, files, kind):
     assert why() == f"{part}: There is no file {files}."
 
 
+def test_a_run_whose_note_of_its_files_is_damaged(tmp_path):
+    directory = stopped(tmp_path / "a", made("algorithm"))
+    about = json.loads((directory / "about.json").read_text())
+    (directory / "about.json").write_text(json.dumps({**about, "files": 3}))
+    refused(directory, r"about.json is damaged: its files are 3\.")
+
+
 def test_a_run_that_has_not_begun_says_what_is_missing(tmp_path, files):
     fl.experiments.run_directory.create_run(made("algorithm"), tmp_path / "a")
     files.unlink()

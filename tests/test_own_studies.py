@@ -104,24 +104,26 @@ def test_a_run_that_begins_again_is_still_one_of_its_study(tmp_path, files):
 @pytest.mark.parametrize("directory", [True, False])
 def test_a_file_may_be_edited_while_a_study_runs(tmp_path, files, directory):
     """All runs have the version that the study began with, and say so."""
-    whole = fl.compare("base.py:task", ["own.py:Mine"], seeds=[0, 1, 2], metrics="own.py:largest", **FEW)
+    whole = fl.compare("own.py:task", ["own.py:Mine"], seeds=[0, 1, 2], metrics="own.py:largest", **FEW)
     digest = hashlib.sha256(files.read_bytes()).hexdigest()
 
     def edit():
-        files.write_text(files.read_text().replace("0.5 * s.m", "0.4 * s.m").replace("jnp.max", "jnp.min"))
+        text = files.read_text().replace("0.5 * s.m", "0.4 * s.m").replace("jnp.max", "jnp.min")
+        files.write_text(text.replace("mlp(2, 3, 2)", "mlp(2, 5, 2)"))
 
     place = tmp_path / "a" if directory else None
     edits = Stops(1, edit, stop=False)
     study = fl.compare(
-        *("base.py:task", ["own.py:Mine"]), seeds=[0, 1, 2], metrics="own.py:largest", **FEW, directory=place,
+        *("own.py:task", ["own.py:Mine"]), seeds=[0, 1, 2], metrics="own.py:largest", **FEW, directory=place,
         progress=edits,
     )  # fmt: skip
     assert edits.left == -2
     assert [r.rows for r in study.results] == [r.rows for r in whole.results]
     assert {r.about["files"][str(files)] for r in study.results} == {digest}
-    after = fl.compare("base.py:task", ["own.py:Mine"], seeds=[0], metrics="own.py:largest", **FEW)
-    assert after.results[0].rows[-1] != whole.results[0].rows[-1]  # an experiment that is made now has the new version
-    assert after.results[0].about["files"][str(files)] != digest
+    for algorithm in ("fedavg", "own.py:Mine"):  # an experiment that is made now has the new version
+        after = run(experiment("own.py:task", algorithm, **FEW))
+        assert after.about["parameters"] == 2 * 5 + 5 + 5 * 2 + 2
+        assert after.about["files"] == {str(files): hashlib.sha256(files.read_bytes()).hexdigest()}
 
 
 def test_an_experiment_of_two_versions_of_a_file_cannot_be_written(tmp_path, files):
@@ -147,6 +149,9 @@ def test_growth_asks_for_the_files_of_what_is_new_and_for_no_others(tmp_path, fi
     base = (tmp_path / "base.py").read_bytes()
     (tmp_path / "base.py").write_bytes(base + b"#")
     unchanged(tmp_path / "a", lambda: extend(tmp_path / "a", algorithms=["fedprox"]), r"base.py has changed since")
+    (tmp_path / "base.py").unlink()
+    missing = r"base.py is missing; put the old file back"
+    unchanged(tmp_path / "a", lambda: extend(tmp_path / "a", algorithms=["fedprox"]), missing)
     (tmp_path / "base.py").write_bytes(base)
     files.write_bytes(old)
     grown = extend(tmp_path / "a", seeds=2)
@@ -155,7 +160,9 @@ def test_growth_asks_for_the_files_of_what_is_new_and_for_no_others(tmp_path, fi
 
 
 def test_a_method_of_ones_own_can_be_added(tmp_path, files, monkeypatch):
-    fl.compare("base.py:task", ["fedavg"], seeds=[0], **FEW, directory=tmp_path / "a", metrics="own.py:largest")
+    fl.compare(
+        "base.py:task", ["fedavg"], seeds=[0], **FEW, directory=tmp_path / "a", metrics="accuracy,own.py:largest"
+    )
     monkeypatch.chdir("/")  # the recipe has whole paths
     grown = extend(tmp_path / "a", algorithms=[f"{files}:Mine"])
     assert [r.name for r in grown.results] == ["fedavg", "Mine"]

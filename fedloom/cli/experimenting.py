@@ -63,7 +63,9 @@ def add(commands: Any, complete: bool) -> None:
 
     c = command("compare", "compare methods on one task: a table and a report", COMPARE, _compare)
     c.add_argument("tasks", nargs="*", default=["digits"], metavar="TASK", help="default: digits", choices=tasks)
-    c.add_argument("--algorithms", metavar="A,B,C", help="default: all that the task has settings for")
+    c.add_argument(
+        "--algorithms", metavar="A,B,C", help="names or FILE.py:NAME (default: all that the task has settings for)"
+    )
     c.add_argument(
         "--seeds",
         default=str(len(SEEDS)),

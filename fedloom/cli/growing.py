@@ -54,7 +54,7 @@ def add(commands: Any) -> None:
     )
     e.add_argument("directory", metavar="DIR")
     e.add_argument("--seeds", metavar="N", help="how many seeds in total, or all of them separated by commas")
-    e.add_argument("--algorithms", metavar="+A,+B", help="methods to add")
+    e.add_argument("--algorithms", metavar="+A,+B", help="methods to add, by name or as FILE.py:NAME")
     e.add_argument("--rounds", metavar="N", help="how many rounds in total")
     outputs(e, out=False)
     e.set_defaults(do=_extend)

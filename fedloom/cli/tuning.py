@@ -33,7 +33,9 @@ def add(commands: Any, complete: bool) -> None:
     t.set_defaults(do=_tune)
     tasks = tuple(TASKS) if complete else None
     t.add_argument("task", metavar="TASK", help="a task", choices=tasks)
-    t.add_argument("--algorithms", metavar="A,B,C", help="default: all that the task has settings for")
+    t.add_argument(
+        "--algorithms", metavar="A,B,C", help="names or FILE.py:NAME (default: all that the task has settings for)"
+    )
     t.add_argument("--points", type=int, default=24, metavar="N", help="points that each method tries (default 24)")
     t.add_argument(
         "--seeds", type=int, default=3, metavar="N", help="seeds of each point, and of the comparison (default 3)"

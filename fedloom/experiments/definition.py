@@ -87,10 +87,14 @@ class Experiment:
 
     task: str | Task = static(_task, "a name from `fedloom list tasks`, FILE.py:NAME, the path of a table, or a Task")
     algorithm: Algorithm = static(
-        _algorithm, "a name from `fedloom list algorithms`; --algorithm.FIELD sets a hyperparameter"
+        _algorithm, "a name from `fedloom list algorithms`, or FILE.py:NAME; --algorithm.FIELD sets a hyperparameter"
     )
-    solver: Solver = static(_solver, "how clients minimize, from `fedloom list solvers`; --solver.lr 0.1 sets a field")
-    cohort: CohortRule = static(_cohort, "who takes part, from `fedloom list cohorts`; --cohort.m 20 sets a field")
+    solver: Solver = static(
+        _solver, "how clients minimize, from `fedloom list solvers`, or FILE.py:NAME; --solver.lr 0.1 sets a field"
+    )
+    cohort: CohortRule = static(
+        _cohort, "who takes part, from `fedloom list cohorts`, or FILE.py:NAME; --cohort.m 20 sets a field"
+    )
     rounds: int = static(_integer(1), "number of rounds")
     evaluate_every: int = static(
         _integer(1),

@@ -112,6 +112,7 @@ def _version(path: str) -> Version:
     return _versions[path]
 
 
+@functools.cache  # a file that is put back has the classes that it had
 def _executed(path: str, source: bytes) -> ModuleType:
     OWN_FILES.add(path)
     try:

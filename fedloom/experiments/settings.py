@@ -30,6 +30,7 @@ def experiment(
 ) -> Experiment:
     """The experiment that a task's own settings describe, with changes: experiment("digits", "feddyn", rounds=50).
 
+    Task and algorithm may be your own, FILE.py:NAME.
     If no variant is named, the settings are those of the first variant for the engine, or of the first one. An
     algorithm for which the task has no settings gets its defaults, with the solver and cohort of the task's first
     method.

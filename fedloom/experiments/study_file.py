@@ -43,8 +43,8 @@ def _wrong(table: Mapping[str, Any]) -> str:
     for run in runs:
         if not isinstance(run, dict) or not all(isinstance(run.get(key), str) for key in ("name", "run", "config")):
             return f"a run must have name, run and config, got {run!r:.100}"
-    if not isinstance(table["about"], dict) or not isinstance(table.get("terms", {}), dict):
-        return "about and terms must be tables"
+    if not all(isinstance(part, dict) for part in (table["about"], table.get("terms", {}), table.get("files", {}))):
+        return "about, terms and files must be tables"
     if target is not None and not (isinstance(target, list) and list(map(type, target)) in ([str, float], [str, int])):
         return f"target must be a metric and a number, got {target!r:.100}"
     return ""

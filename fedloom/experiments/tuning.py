@@ -59,7 +59,7 @@ def tune(
 
     Args:
         task: the name of a task, FILE.py:NAME, or a task.
-        algorithms: names, also as "fedavg,scaffold"; None: all that the task has settings for.
+        algorithms: names, also as "fedavg,scaffold", or FILE.py:NAME; None: all that the task has settings for.
         points: how many combinations of values each method may try.
         seeds: runs of each point, and runs of each method in the comparison, which has other seeds.
         variant: the settings of the task at which the searches start; the first for the engine if None.
