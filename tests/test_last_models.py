@@ -12,6 +12,7 @@ from fedloom import cohorts, metrics
 from fedloom.algorithms.last_models import LastModels, keeping_models
 from fedloom.client import Solver
 from fedloom.engines.checks import checked
+from fedloom.engines.plan import Plan
 from fedloom.engines.split_solve import splits
 from fedloom.experiments import experiment, extend, resume, run, sweep
 from fedloom.hyperparameters import for_client, frozen, per_client_fields
@@ -138,6 +139,20 @@ def test_solves_in_a_loop_are_seen_too():
         for record in engine(algorithm, FEDERATION, fl.GD(0.2, 3), W, 3):
             for memory in (record.clients[k] for k in record.clients):
                 np.testing.assert_array_equal(memory.v, memory.of.x)
+
+
+@pytest.mark.parametrize("plan", [Plan(2), Plan(1, 2), Plan(2, 2)], ids=str)
+@pytest.mark.parametrize("algorithm", [fl.Scaffold(), fl.FedDANE(mu=0.5, fresh=True)], ids=lambda a: type(a).__name__)
+def test_ragged_clients_that_hand_over_lanes(algorithm, plan):
+    """Side by side and on several devices, where a lane goes to the next client at any step."""
+    args = (LastModels(algorithm), least_squares(), fl.SGD(0.1, batch_size=2), W, 3)
+    slow = last(fl.reference, *args, cohort=cohorts.uniform(4), seed=1)
+    fast = last(fl.simulate, *args, cohort=cohorts.uniform(4), seed=1, plan=plan)
+    assert fast.counters == slow.counters
+    assert sorted(fast.clients) == sorted(slow.clients)
+    for k in slow.clients:
+        assert relative_difference(fast.clients[k], slow.clients[k]) < 1e-12
+    assert any(np.any(memory.v != W) for memory in slow.clients.values())
 
 
 @pytest.mark.parametrize("name", ["scaffold-II", "feddyn", "feddane", "fedadam", "fedprox", "fedsplit-all"])

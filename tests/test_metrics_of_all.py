@@ -13,10 +13,10 @@ from sklearn import metrics as sk
 
 import fedloom as fl
 from fedloom import evidence, metrics
-from fedloom.experiments import compare, experiment, run, sweep
+from fedloom.experiments import compare, experiment, read, resume, run, sweep
 from fedloom.metrics import Metric, evaluation
 from fedloom.metrics.scored import OfAll, Ratio, given_to
-from fedloom.tasks.evaluated import check_numbers
+from fedloom.tasks.evaluated import Evaluation, check_numbers, owners_of_tests
 
 RNG = np.random.default_rng(0)
 
@@ -436,6 +436,53 @@ def test_a_run_has_them_with_blocks_and_reports_show_them():
     assert found.metric == "test auc"
     assert not found.why_not
     assert found.against
+
+
+def test_of_clients_own_models_and_of_the_mean_of_the_last_ones():
+    e = trial(FEW[:2], "feddr", own_models=True, evaluate="test,last models test auc", rounds=1)
+    result = run(e)
+    loaded = e.load()
+    (record,) = fl.simulate(e.algorithm, loaded.federation, e.solver, loaded.w, 1, cohort=e.cohort, seed=e.seed)
+    models = loaded.own_models(e.algorithm, record.clients)
+    of_clients, sizes = loaded.by_own_model(models)["auc"].values, loaded.data.test_split.sizes
+    known = ~np.isnan(of_clients)
+    row = result.rows[-1]
+    assert 0 < known.sum() < K
+    assert row["own test auc"] == pytest.approx(np.average(of_clients[known], weights=sizes[known]), rel=1e-10)
+    mean = jnp.asarray(np.asarray(loaded.federation.weights) @ models)
+    assert row["last models test auc"] == pytest.approx(loaded.scores(mean)["auc"], rel=1e-10)
+    assert np.mean(row["test blocks"]["last models test auc"]) == pytest.approx(row["last models test auc"], abs=1e-5)
+
+
+def test_natural_clients_own_their_blocks_if_they_are_many():
+    owner = np.arange(N) % 40
+    own = fl.Task("many", fl.by_client(X, LABELS, owner, test=0.5), fl.models.mlp(3, 2), metrics=(metrics.auc,)).load()
+    evaluation = Evaluation(own, ["test auc"])
+    found = evaluation.of(own.w)["test blocks"]["test auc"]
+    scored = own.examplewise(own.w, "test", ["auc"])["auc"]
+    assert found == scored.blocks(owners_of_tests(own))
+    assert len(found) == 40
+
+
+def test_a_metric_that_is_never_defined_is_nan_in_logs_and_reports(tmp_path):
+    """Runs are stopped, resumed, read and reported all the same."""
+    data = fl.by_client(X, np.zeros(N, int), OWNER, test=0.5)
+    own = fl.Task("one class", data, fl.models.mlp(3, 2), metrics=(metrics.auc,))
+    e = experiment(own, "fedavg", rounds=2, evaluate_every=1)
+
+    def stop(row):
+        if row["round"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(e, tmp_path / "a", watch=[stop], checkpoint_seconds=0)
+    result = resume(tmp_path / "a", experiment=e)
+    assert [math.isnan(row["test auc"]) for row in result.rows] == [True] * 3
+    assert read(tmp_path / "a", experiment=e).finished
+    study = compare(own, ["fedavg", "fedprox"], seeds=[0, 1], rounds=1, target=("test auc", 0.9))
+    assert evidence.verdict(study, "one class").best is None
+    fl.report.write(study, tmp_path / "report")
+    assert "test auc" in (tmp_path / "report/report.html").read_text()
 
 
 def test_points_side_by_side_are_those_of_single_runs():

@@ -143,7 +143,7 @@ class Evaluation:
             self.last.check()
 
     def of(self, w: Vector, clients: Mapping[int, Any] | None = None, t: int = 0) -> dict[str, Any]:
-        """The metrics of the model after t rounds, and TEST_BLOCKS; `clients` has the memories of those that have any."""
+        """The metrics of the model after t rounds, and TEST_BLOCKS. `clients` has the memories that there are."""
         found = self.loaded
         values: dict[str, Any] = {"train loss": float(found.federation.loss(w))} if self.train else {}
         for n, rows in self.samples.items():
