@@ -31,7 +31,11 @@ class Batches:
             yield self.x, self.y
             return
         for places in torch.randperm(self.rows, generator=self.generator).split(self.batch_size):
-            yield jax.tree.map(lambda a, i=places: a[i], (self.x, self.y))
+            yield _at(self.x, places), _at(self.y, places)
+
+
+def _at(rows: Tree, places: torch.Tensor) -> Tree:
+    return rows[places] if isinstance(rows, torch.Tensor) else jax.tree.map(lambda a: a[places], rows)
 
 
 class Terms:
@@ -96,14 +100,14 @@ class Loop:
         with turn, seeded(given["bits"]), torch.enable_grad():
             host.set_mode(True)
             try:
-                for p, part in zip(host.parameters, start.split(host.sizes), strict=True):
-                    p.data = part.view(p.shape)
+                host.set_values(start)
                 terms = Terms(host.parameters, given["linear"], given["anchor"], given["mu"])
                 spent = self._train(terms, batches, int(given["epochs"]))
                 w[...] = flat(host.parameters)
             finally:
-                for p, own in zip(host.parameters, host.values, strict=True):
-                    p.data, p.grad = own, None
+                host.reset_values()
+                for p in host.parameters:
+                    p.grad = None
         gradients[...], lr_sum[...] = spent.gradients, spent.lr_sum
 
     def _train(self, terms: Terms, batches: Batches, epochs: int) -> Spent:

@@ -26,10 +26,10 @@ def cross_entropy(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """As `fedloom.metrics.cross_entropy`: nan where there is no such class."""
     if outputs.shape[:-1] != y.shape:
         raise ValueError(f"Labels of shape {tuple(y.shape)} do not match outputs of shape {tuple(outputs.shape)}.")
-    logits, labels = outputs.reshape(-1, outputs.shape[-1]), y.reshape(-1).long()
+    logits, labels = (outputs, y) if y.ndim == 1 else (outputs.reshape(-1, outputs.shape[-1]), y.reshape(-1))
     try:
         found = F.cross_entropy(logits, labels, reduction="none", ignore_index=NO_LABEL)
-    except IndexError:  # asking before would cost more than a small batch does
+    except IndexError:  # asking before would cost as much as a small batch does
         known = (labels >= 0) & (labels < logits.shape[-1])
         found = F.cross_entropy(logits, torch.where(known, labels, 0), reduction="none")
         found = torch.where(known, found, torch.nan)

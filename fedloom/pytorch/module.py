@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,6 +44,10 @@ class Host:
         self.parameters = trainable(self.module)
         self.values = [p.data for p in self.parameters]  # the module's own, between calls
         self.sizes = [p.numel() for p in self.parameters]
+        offsets = itertools.accumulate(self.sizes[:-1], initial=0)
+        self.views = [
+            (v.shape, v.contiguous().stride(), offset) for v, offset in zip(self.values, offsets, strict=True)
+        ]
         self.dtype = FLOATS[self.parameters[0].dtype]
         self.shapes: dict[Any, tuple[int, ...]] = {}  # of the outputs for one row, by the shapes of the inputs
         self._apply = derivative_in_first(self._value, lambda *args: (self._value(*args), args), self._back)
@@ -83,12 +88,19 @@ class Host:
         with turn, seeded(bits):
             self.set_mode(bits is not None)
             try:
-                for p, part in zip(self.parameters, torch.from_numpy(w).split(self.sizes), strict=True):
-                    p.data = part.view(p.shape)
+                self.set_values(torch.from_numpy(w))
                 yield
             finally:
-                for p, own in zip(self.parameters, self.values, strict=True):
-                    p.data = own
+                self.reset_values()
+
+    def set_values(self, w: torch.Tensor) -> None:
+        """The parameters become views of a vector."""
+        for p, (shape, strides, offset) in zip(self.parameters, self.views, strict=True):
+            p.data = w.as_strided(shape, strides, offset)  # the cheapest view
+
+    def reset_values(self) -> None:
+        for p, own in zip(self.parameters, self.values, strict=True):
+            p.data = own
 
     def set_mode(self, training: bool) -> None:
         if self.module.training is not training:  # it goes through all layers

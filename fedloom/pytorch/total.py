@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedloom.problem import Key, Vector
-from fedloom.pytorch.calls import bits, call, derivative_in_first, floats_as, like, tensor, tensors
+from fedloom.pytorch.calls import bits, call, derivative_in_first, floats_as, like, tensors
 from fedloom.pytorch.losses import Loss, check_loss
 from fedloom.pytorch.module import Host, inputs
 
@@ -41,7 +41,7 @@ class Total:
 
     def value(self, out: np.ndarray, w: np.ndarray, x: Tree, y: Tree, weights: np.ndarray, bits: Any) -> None:
         out[...] = 0
-        if weights.any():
+        if np.count_nonzero(weights):
             with self.host.at(w, bits), torch.no_grad():
                 out[...] = self._sum(x, y, weights).numpy()
 
@@ -49,7 +49,7 @@ class Total:
         self, out: tuple[np.ndarray, np.ndarray], w: np.ndarray, x: Tree, y: Tree, weights: np.ndarray, bits: Any
     ) -> None:
         value, gradient = out
-        if not weights.any():
+        if not np.count_nonzero(weights):
             value[...], gradient[...] = 0, 0
             return
         with self.host.at(w, bits), torch.enable_grad():
@@ -58,9 +58,9 @@ class Total:
             self.host.gradient(gradient, found)
 
     def _sum(self, x: Tree, y: Tree, weights: np.ndarray) -> torch.Tensor:
-        keep = None if weights.all() else weights != 0
+        keep = None if np.count_nonzero(weights) == len(weights) else weights != 0
         found = self.loss(self.host.module(*inputs(tensors(x, keep))), tensors(y, keep))
-        return found if self.coupled else found @ tensor(weights if keep is None else weights[keep])
+        return found if self.coupled else found @ torch.from_numpy(weights if keep is None else weights[keep])
 
 
 class InJax:
