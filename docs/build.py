@@ -26,6 +26,7 @@ ELSEWHERE = {
     "benchmarks/speed.md": "benchmarks/speed.md",
     "benchmarks/winners.md": "benchmarks/winners.md",
     "examples/own_task.py": "own_task.md",
+    "examples/torch_cnn.py": "torch_cnn.md",
     "README.md": "index.md",  # for links only: the site has a home page of its own
 }
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)((?:#[^)\s]*)?)(?=\))")
