@@ -29,6 +29,7 @@ ELSEWHERE = {
     "examples/huggingface_folder.py": "huggingface_folder.md",
     "examples/own_method.py": "own_method.md",
     "examples/own_task.py": "own_task.md",
+    "examples/torch_cnn.py": "torch_cnn.md",
     "README.md": "index.md",  # for links only: the site has a home page of its own
 }
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)((?:#[^)\s]*)?)(?=\))")

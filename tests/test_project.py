@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import importlib.util
 import inspect
+import json
 import os
 import pathlib
 import re
@@ -227,6 +228,16 @@ def test_the_example_of_ones_own_method_is_checked_and_compared(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert {line.split()[0] for line in done.stdout.splitlines() if line} >= {"fedavg", "Mine"}
     assert (tmp_path / "study/Mine/seed-0/log.jsonl").exists()
+
+
+def test_the_example_of_a_torch_module_can_be_compared(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'fedloom[torch]'")
+    command = [sys.executable, "-m", "fedloom.cli", "compare", "examples/torch_cnn.py:task", "--rounds", "2"]
+    done = run(*command, "--algorithms", "fedavg,scaffold", "--seeds", "1", "--out", str(tmp_path / "study"))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert {line.split()[0] for line in done.stdout.splitlines() if line} >= {"fedavg", "scaffold"}
+    about = json.loads((tmp_path / "study/scaffold/seed-0/about.json").read_text())
+    assert about["how"] == "PyTorch by callbacks"
 
 
 @pytest.mark.parametrize("page", ["algorithms", "reproductions", "tasks"])
