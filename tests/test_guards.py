@@ -137,6 +137,8 @@ def test_a_round_is_the_steps_of_its_schedule_and_no_more():
 
     sizes = (3, 9, 1, 6, 5)
     federation = fl.examples(np.ones((sum(sizes), 4)), sizes, loss)
+    federation.check(jnp.asarray(W))  # the loss is tried once, before the first run
+    jax.effects_barrier()
     # 2 + 5 + 1 + 3 + 3 steps one after another; in two lanes 5 + 2 beside 3 + 3 + 1.
     for lanes, steps in ((1, 14), (2, 7)):
         seen.clear()

@@ -228,7 +228,7 @@ def test_an_unknown_name_is_refused_with_the_nearest():
 
 @pytest.mark.parametrize(
     ("fields", "words"),
-    [({"rounds": 0}, "rounds must be a positive integer, got 0"), ({"seeds": []}, "seeds must contain")],
+    [({"rounds": 0}, "rounds must be a positive integer, got 0"), ({"seeds": []}, "seeds must list at least one seed")],
 )
 def test_bad_numbers_are_refused(fields, words):
     with pytest.raises(ValueError, match=words):

@@ -88,7 +88,7 @@ def test_one_that_diverges_does_not_stop_the_others(tmp_path):
 
 
 def test_a_new_study_runs_its_own_experiments_and_only_a_resumed_one_reads_them(tmp_path, monkeypatch):
-    def read(*arguments):
+    def read(*arguments, **options):
         raise AssertionError("read from disk")
 
     runs = quadratics("feddyn")

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import textwrap
 
 import pytest
 
@@ -104,11 +105,22 @@ def test_every_method_has_fields_to_tune(name):
             fl.experiments.changed(base, {axis.field: value})
 
 
-def test_a_schedule_is_scaled():
+def test_a_schedule_is_scaled(tmp_path):
     base = experiment("digits", fl.FedAvg(0.7), solver=fl.SGD(fl.schedules.exponential(0.2, 0.99)))
     assert [(a.field, a.start) for a in axes_of("fedavg", base)] == [("solver.lr.value", 0.2), ("algorithm.lr", 0.7)]
+    plain = """
+        import fedloom as fl
+
+        @fl.frozen
+        class Plain(fl.Round):
+            def init(self, w): return fl.Server(w)
+            def send(self, s): return s.w
+            def local(self, w, memory, client): return client.solve(fl.Problem(w)).w, memory
+            def receive(self, s, mean, cohort): return fl.Server(mean)
+    """
+    (tmp_path / "plain.py").write_text(textwrap.dedent(plain))
     with pytest.raises(ValueError, match="leave it out"):
-        axes_of("unheard-of", experiment("quadratics", "fedprox"))
+        axes_of("Plain", experiment("quadratics", "plain.py:Plain", solver=fl.Exact()))
 
 
 # What `tune` makes of it.

@@ -1,13 +1,11 @@
 """What functions accept in the place of a list, as the command line does: seeds=3, algorithms="fedavg,scaffold"."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fedloom.experiments.following import Progress
 from fedloom.experiments.notebook import Notebook, in_notebook
 from fedloom.experiments.progress import Lines, Live
-
-if TYPE_CHECKING:
-    from fedloom.experiments.study import Progress
 
 MOST_SEEDS = 10_000
 
@@ -49,7 +47,7 @@ def name_list(names: Names) -> list[Any]:
     return [n.strip() for n in names.split(",") if n.strip()] if isinstance(names, str) else list(names)
 
 
-def reporter(progress: "Progress | bool | None") -> "Progress | None":
+def reporter(progress: Progress | bool | None) -> Progress | None:
     """True stands for a bar in a notebook or at a terminal, and for plain lines elsewhere."""
     if not isinstance(progress, bool):
         return progress

@@ -8,7 +8,7 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from fedloom.engines import Clock, NonFiniteUpdate, Record, asynchronous, synchronous
 from fedloom.engines.checks import resumed
@@ -20,6 +20,7 @@ from fedloom.experiments.about import about
 from fedloom.experiments.arguments import reporter
 from fedloom.experiments.definition import Checked, Experiment, method_name
 from fedloom.experiments.files import Damaged, naming, only_one, write_whole
+from fedloom.experiments.following import Progress
 from fedloom.experiments.result import COUNTERS, Result, Row, clock_columns
 from fedloom.experiments.run_directory import (
     ABOUT,
@@ -42,9 +43,6 @@ from fedloom.experiments.used_files import refuse_changed
 from fedloom.problem import Vector
 from fedloom.systems import Delays
 
-if TYPE_CHECKING:
-    from fedloom.experiments.study import Progress
-
 EXPLODED = 1e3  # a loss this many times the first one, or above 1, will not recover
 
 Watch = Callable[[Row], None]
@@ -56,7 +54,7 @@ def run(
     *,
     name: str = "",
     watch: Iterable[Watch] = (),
-    progress: "Progress | bool | None" = None,
+    progress: Progress | bool | None = None,
     checkpoint_seconds: float = 10.0,
 ) -> Result:
     """Run an experiment to its end.
@@ -73,20 +71,19 @@ def run(
     if directory is not None:
         create_run(experiment, directory)
     shown, label = reporter(progress), name or method_name(experiment.algorithm)
-    if shown is None:
-        return finish(
-            experiment, directory, name=name, watch=watch, checkpoint_seconds=checkpoint_seconds, checked=checked
-        )
-    watch = [*watch, lambda row: shown.row(label, experiment, row)]
-    shown.begin([(label, experiment)])
+    if shown is not None:
+        shown.begin([(label, experiment)])
+        watch = [*watch, lambda row: shown.row(label, experiment, row)]
     try:
         result = finish(
             experiment, directory, name=name, watch=watch, checkpoint_seconds=checkpoint_seconds, checked=checked
         )
-        shown.end(result)
+        if shown is not None:
+            shown.end(result)
+        return result
     finally:
-        shown.close()
-    return result
+        if shown is not None:
+            shown.close()
 
 
 def resume(

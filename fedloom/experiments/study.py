@@ -8,10 +8,13 @@ import pathlib
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from fedloom.experiments.definition import Checked, Experiment, method_name
 from fedloom.experiments.files import DRAFT, Damaged, only_one, reading
+from fedloom.experiments.following import OpenSink as OpenSink
+from fedloom.experiments.following import Progress as Progress
+from fedloom.experiments.following import Sink as Sink
 from fedloom.experiments.result import Result, Row, to_pandas
 from fedloom.experiments.run_directory import CONFIG, create_run, lengthen, new_directory, read, read_config
 from fedloom.experiments.runs import finish
@@ -30,26 +33,6 @@ from fedloom.experiments.used_files import digests
 from fedloom.hyperparameters import nearest
 
 TERMS = Terms()
-
-
-class Progress(Protocol):
-    """A progress reporter of a study."""
-
-    def begin(self, runs: Sequence[tuple[str, Experiment]]) -> None: ...
-    def row(self, name: str, experiment: Experiment, row: Row) -> None: ...
-    def end(self, result: Result) -> None: ...
-    def say(self, words: str) -> None: ...  # about the study as a whole
-    def close(self) -> None: ...  # also after an interruption
-
-
-class Sink(Protocol):
-    """A destination for the rows of one run, besides its log."""
-
-    def row(self, row: Row) -> None: ...
-    def close(self) -> None: ...
-
-
-OpenSink = Callable[[str, Experiment, pathlib.Path | None], Sink]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

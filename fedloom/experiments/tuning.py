@@ -105,12 +105,12 @@ def resume_tuning(
     path = pathlib.Path(directory)
     kinds = {"bases": dict, "points": int, "seeds": int, "validation": int | float, "metric": str}
     plain = read_json(path / TUNING, *kinds)
-    for key, kind in kinds.items():
+    files = plain.setdefault("files", {})  # earlier versions have none
+    for key, kind in {**kinds, "files": dict}.items():
         if not isinstance(plain[key], kind):
             raise Damaged(f"{path / TUNING} is damaged: {key} cannot be {plain[key]!r:.100}.")
     bases = {name: from_toml(str(text), str(path / TUNING), recorded=True) for name, text in plain["bases"].items()}
-    recorded = plain.get("files", {})
-    refuse_changed(recorded, recorded)
+    refuse_changed(files, files)
     return _go(Tuning(**{key: plain[key] for key in kinds} | {"bases": bases}), path, progress, sinks)
 
 
