@@ -4,7 +4,6 @@ import ast
 import dataclasses
 import importlib.util
 import inspect
-import json
 import os
 import pathlib
 import re
@@ -179,8 +178,6 @@ def test_documents_run(path):
     source = "\n".join(python_blocks(path))
     if not source:
         pytest.skip("no code")
-    if re.search(r"^import torch$", source, re.MULTILINE):
-        pytest.importorskip("torch", reason="its code needs PyTorch: pip install 'fedloom[torch]'")
     done = run(sys.executable, "-c", source)
     assert done.returncode == 0, done.stderr[-2000:]
 
@@ -201,16 +198,6 @@ def test_the_example_of_ones_own_task_can_be_compared(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert {line.split()[0] for line in done.stdout.splitlines() if line} >= {"fedavg", "scaffold", "feddyn"}
     assert (tmp_path / "study/report.html").exists()
-
-
-def test_the_example_of_a_torch_module_can_be_compared(tmp_path):
-    pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'fedloom[torch]'")
-    command = [sys.executable, "-m", "fedloom.cli", "compare", "examples/torch_cnn.py:task", "--rounds", "2"]
-    done = run(*command, "--algorithms", "fedavg,scaffold", "--seeds", "1", "--out", str(tmp_path / "study"))
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert {line.split()[0] for line in done.stdout.splitlines() if line} >= {"fedavg", "scaffold"}
-    about = json.loads((tmp_path / "study/scaffold/seed-0/about.json").read_text())
-    assert about["how"] == "PyTorch by callbacks"
 
 
 @pytest.mark.parametrize("page", ["algorithms", "reproductions", "tasks"])
