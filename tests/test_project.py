@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import importlib.util
 import inspect
+import json
 import os
 import pathlib
 import re
@@ -80,6 +81,7 @@ ALLOWED = {  # what each part may import, besides itself
         "schedules",
         "solvers",
     },
+    "tables": {"data", "hyperparameters", "metrics", "models", "tasks"},
     "experiments": {
         "algorithm",
         "algorithms",
@@ -89,10 +91,14 @@ ALLOWED = {  # what each part may import, besides itself
         "engines",
         "evidence",  # a study that grows until it is decided asks for the verdict
         "hyperparameters",
+        "loss",
+        "metrics",
         "models",
         "problem",
+        "report",  # a study shows itself in a notebook
         "solvers",
         "systems",
+        "tables",
         "tasks",
         "version",
     },
@@ -172,12 +178,23 @@ def python_blocks(path):
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def programs(path):
+    """The blocks of a document are one program; those of the README that use PyTorch are another."""
+    blocks = python_blocks(path)
+    of_torch = [block for block in blocks if "import torch" in block]
+    if of_torch and path.name != "README.md":
+        return [], blocks
+    return [block for block in blocks if block not in of_torch], of_torch
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
-def test_documents_run(path):
-    """The blocks of one document are one program."""
-    source = "\n".join(python_blocks(path))
+@pytest.mark.parametrize("torch", [False, True], ids=["", "torch"])
+def test_documents_run(path, torch):
+    source = "\n".join(programs(path)[torch])
     if not source:
-        pytest.skip("no code")
+        pytest.skip("no such code")
+    if torch:
+        pytest.importorskip("torch", reason="needs PyTorch")
     done = run(sys.executable, "-c", source)
     assert done.returncode == 0, done.stderr[-2000:]
 
@@ -198,6 +215,29 @@ def test_the_example_of_ones_own_task_can_be_compared(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert {line.split()[0] for line in done.stdout.splitlines() if line} >= {"fedavg", "scaffold", "feddyn"}
     assert (tmp_path / "study/report.html").exists()
+
+
+def test_the_example_of_ones_own_method_is_checked_and_compared(tmp_path):
+    """As its docstring and docs/own.md say."""
+    example = "examples/own_method.py:Mine"
+    done = run(sys.executable, "-m", "fedloom.cli", "check", example)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == "passed"
+    command = [sys.executable, "-m", "fedloom.cli", "compare", "digits", "--algorithms", f"fedavg,{example}"]
+    done = run(*command, "--rounds", "3", "--seeds", "1", "--out", str(tmp_path / "study"))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert {line.split()[0] for line in done.stdout.splitlines() if line} >= {"fedavg", "Mine"}
+    assert (tmp_path / "study/Mine/seed-0/log.jsonl").exists()
+
+
+def test_the_example_of_a_torch_module_can_be_compared(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'fedloom[torch]'")
+    command = [sys.executable, "-m", "fedloom.cli", "compare", "examples/torch_cnn.py:task", "--rounds", "2"]
+    done = run(*command, "--algorithms", "fedavg,scaffold", "--seeds", "1", "--out", str(tmp_path / "study"))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert {line.split()[0] for line in done.stdout.splitlines() if line} >= {"fedavg", "scaffold"}
+    about = json.loads((tmp_path / "study/scaffold/seed-0/about.json").read_text())
+    assert about["how"] == "PyTorch by callbacks"
 
 
 @pytest.mark.parametrize("page", ["algorithms", "reproductions", "tasks"])
