@@ -468,3 +468,22 @@ def test_a_module_of_another_library_is_sent_there():
     layer = eqx.nn.Linear(4, 3, key=jax.random.key(0))
     with pytest.raises(ValueError, match=r"got a Linear; use models.from_equinox\(lambda key: \.\.\.\)"):
         fl.Task("t", DATA, layer).load()
+
+
+@pytest.mark.parametrize("wrong", ["outputs", "gradients"])
+def test_what_torchax_gets_wrong_is_not_compiled(wrong, monkeypatch):
+    """Another version may: outputs, or derivatives alone, that differ from PyTorch's."""
+    needs_torchax()
+    from fedloom.pytorch.compiled import Compiled
+
+    right = Compiled.apply
+
+    def apply(self, params, x, key):
+        if wrong == "outputs":
+            return right(self, params, x, key) * 1.01
+        return right(self, [jax.lax.stop_gradient(params[0]), *params[1:]], x, key)
+
+    monkeypatch.setattr(Compiled, "apply", apply)
+    assert from_torch(NET, X[:2]).how == "PyTorch by callbacks"
+    with pytest.raises(ValueError, match="torchax gives other numbers than PyTorch"):
+        from_torch(NET, X[:2], compile=True)
