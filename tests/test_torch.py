@@ -449,3 +449,41 @@ def test_what_cannot_be_compiled_says_why_if_it_must_be():
     with pytest.raises(ValueError, match=r"Of is not compiled: torchax cannot .*torch 2.*torchax 0.*Leave compile out"):
         from_torch(Of(lambda x: x if float(x.sum()) > 0 else 2 * x), X, compile=True)
     assert from_torch(Of(lambda x: x if float(x.sum()) > 0 else 2 * x), X).how == "PyTorch by callbacks"
+
+
+def test_a_module_that_was_not_brought_gets_the_right_sentence():
+    with pytest.raises(
+        ValueError, match=r"'t': model must be a Model, .* got a Sequential; use models.from_torch\(module"
+    ):
+        fl.Task("t", DATA, NET).load()
+    with pytest.raises(ValueError, match=r"got a int\."):
+        fl.Task("t", DATA, 3).load()
+    for bring in (fl.models.from_linen, fl.models.from_nnx, fl.models.from_equinox):
+        with pytest.raises(ValueError, match=r"does not take a Sequential; use models.from_torch\(module, x\)"):
+            bring(NET, *([X] if bring is fl.models.from_linen else []))
+
+
+def test_a_module_of_another_library_is_sent_there():
+    eqx = pytest.importorskip("equinox")
+    layer = eqx.nn.Linear(4, 3, key=jax.random.key(0))
+    with pytest.raises(ValueError, match=r"got a Linear; use models.from_equinox\(lambda key: \.\.\.\)"):
+        fl.Task("t", DATA, layer).load()
+
+
+@pytest.mark.parametrize("wrong", ["outputs", "gradients"])
+def test_what_torchax_gets_wrong_is_not_compiled(wrong, monkeypatch):
+    """Another version may: outputs, or derivatives alone, that differ from PyTorch's."""
+    needs_torchax()
+    from fedloom.pytorch.compiled import Compiled
+
+    right = Compiled.apply
+
+    def apply(self, params, x, key):
+        if wrong == "outputs":
+            return right(self, params, x, key) * 1.01
+        return right(self, [jax.lax.stop_gradient(params[0]), *params[1:]], x, key)
+
+    monkeypatch.setattr(Compiled, "apply", apply)
+    assert from_torch(NET, X[:2]).how == "PyTorch by callbacks"
+    with pytest.raises(ValueError, match="torchax gives other numbers than PyTorch"):
+        from_torch(NET, X[:2], compile=True)
