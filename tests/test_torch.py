@@ -12,10 +12,10 @@ import pytest
 
 import fedloom as fl
 from fedloom.models import from_torch
-from fedloom.pytorch import calls
 from tests.federations import bits, last
 from tests.torch_twins import DATA, NET, X, needs_torchax, nn, torch
 
+calls = pytest.importorskip("fedloom.pytorch.calls", reason="needs PyTorch")
 KEYS = jax.random.split(jax.random.key(3), 2)
 
 
