@@ -49,9 +49,9 @@ def test_the_cases_are_all_algorithms_of_the_registry():
     assert {case.name for case in CASES.values()} == set(fl.ALGORITHMS)
 
 
-def run(engine, how, case, rule, **more):
+def run(engine, how, case, rule, rounds=3, **more):
     federation = task(how).federation
-    return last(engine, case.algorithm, federation, solver_of(case), start(how), 3, cohort=rule, seed=1, **more)
+    return last(engine, case.algorithm, federation, solver_of(case), start(how), rounds, cohort=rule, seed=1, **more)
 
 
 @pytest.mark.parametrize(("i", "case"), list(cases(lambda i: True)))
@@ -69,7 +69,8 @@ def test_simulate_compiled_by_torchax(i, case):
 
 @pytest.mark.parametrize(("i", "case"), list(cases(lambda i: i % 6 == 1)))
 def test_reference(i, case):
-    assert_same(run(fl.reference, "calls", case, rule_of(case, i)), run(fl.simulate, "jax", case, rule_of(case, i)))
+    rule = rule_of(case, i)
+    assert_same(run(fl.reference, "calls", case, rule, 2), run(fl.simulate, "jax", case, rule, 2))
 
 
 @pytest.mark.parametrize(("i", "case"), list(cases(lambda i: i == 4))[4::8])
