@@ -1,12 +1,12 @@
-"""FedLoom on one workload: prints one JSON object as its last line, like the peers' scripts.
+"""FedLoom on one workload, in turns with the peers: see turns.py.
 
-python -m benchmarks.speed.fedloom_run WORKLOAD [--rounds R] [--warmup W] [--plan LANESxDEVICES]
+python -m benchmarks.speed.fedloom_run WORKLOAD [--plan LANESxDEVICES]
 """
 
 import argparse
-import json
+import dataclasses
 import os
-import resource
+import platform
 import sys
 import time
 from typing import Any
@@ -22,13 +22,17 @@ import numpy as np  # noqa: E402
 from jax.flatten_util import ravel_pytree  # noqa: E402
 
 import fedloom as fl  # noqa: E402
+from benchmarks.speed.turns import Turns, serve  # noqa: E402
 from benchmarks.speed.workloads import WORKLOADS, Workload  # noqa: E402
 from fedloom.engines.checks import checked  # noqa: E402
 from fedloom.engines.choose_plan import measure  # noqa: E402
 from fedloom.engines.plan import Plan  # noqa: E402
 from fedloom.metrics import cross_entropy  # noqa: E402
-from fedloom.models.layers import conv, dense, dropout, embedding, relu_pool, weights  # noqa: E402
+from fedloom.models.blocks import conv_relu, conv_relu_pool  # noqa: E402
+from fedloom.models.layers import dense, dropout, embedding, weights  # noqa: E402
 from fedloom.models.lstm import keras_weights, lstm  # noqa: E402
+
+ENDLESS = 10**7  # rounds: more than there are turns for
 
 
 def model(w: Workload, key: Any) -> tuple[Any, Any]:
@@ -60,7 +64,7 @@ def model(w: Workload, key: Any) -> tuple[Any, Any]:
 
         def cnn(p: Any, x: Any, key: Any) -> Any:
             first, second = jax.random.split(key) if w.dropout and key is not None else (None, None)
-            h = relu_pool(conv(p["conv2"], jax.nn.relu(conv(p["conv1"], x))))
+            h = conv_relu_pool(p["conv2"], conv_relu(p["conv1"], x))
             h = dropout(first, 0.25, h).reshape(h.shape[0], -1)
             h = dropout(second, 0.5, jax.nn.relu(dense(p["dense1"], h)))
             return dense(p["dense2"], h)
@@ -120,7 +124,17 @@ def matmul_rate() -> float:
     return 2 * 2048**3 / min(times)
 
 
-def run(w: Workload, rounds: int, warmup: int, plan: Plan | None) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class Repeated(fl.cohorts.scheduled):
+    """The trace over and over."""
+
+    def over(self, p: np.ndarray) -> Any:
+        draw = super().over(p)
+        return lambda rng, t: draw(rng, t % len(self.trace))
+
+
+def run(w: Workload, plan: Plan | None) -> None:
+    turns = Turns(())
     params, apply = model(w, jax.random.key(0))
     flat, unravel = ravel_pytree(params)
 
@@ -130,58 +144,51 @@ def run(w: Workload, rounds: int, warmup: int, plan: Plan | None) -> dict[str, A
 
     federation = fl.examples(w.data(), np.array(w.sizes), loss, unravel)
     solver = fl.SGD(w.lr, batch_size=w.batch, epochs=w.epochs)
-    trace = w.cohorts(warmup + rounds)
-    cohort = fl.cohorts.scheduled(trace)
+    cohort = Repeated([w.cohort_of(t) for t in range(w.period)])
     imported = time.perf_counter()
     if plan is None:
-        run = checked(fl.FedAvg(), federation, solver, flat, len(trace), cohort=cohort)
+        run = checked(fl.FedAvg(), federation, solver, flat, ENDLESS, cohort=cohort)
         plan = measure(run, lambda words: print(words, file=sys.stderr))
     measured = time.perf_counter()
-    seconds, before, compiled = [], None, 0.0
-    records = fl.simulate(fl.FedAvg(), federation, solver, flat, len(trace), cohort=cohort, chunk=w.chunk, plan=plan)
-    start = time.perf_counter()
-    for record in records:
-        jnp.asarray(record.w).block_until_ready()
-        taken = time.perf_counter() - start
-        if before is None:
-            compiled = taken
-        if record.round > warmup:
-            assert before is not None, "warmup must be at least one chunk"
-            done = record.round - before.round
-            seconds += [taken / done] * done
-            examples = record.counters.gradients - before.counters.gradients
-            expected = sum(w.epochs * w.sizes[k] for cohort in trace[before.round : record.round] for k in cohort)
-            assert examples == expected, f"{examples} example gradients instead of {expected}"
-        before = record
-        start = time.perf_counter()
-    steps = [sum(w.steps(k) for k in cohort) for cohort in trace[warmup:]]
-    work = sum(w.epochs * w.sizes[k] for cohort in trace[warmup:] for k in cohort) / rounds * operations(w)
-    return {
-        "system": "fedloom",
-        "versions": {"fedloom": fl.__version__, "jax": jax.__version__},
-        "workload": w.name,
-        "seconds": seconds,
-        "steps": steps,
+    records = fl.simulate(fl.FedAvg(), federation, solver, flat, ENDLESS, cohort=cohort, chunk=w.chunk, plan=plan)
+    turns.facts = {
+        "versions": {"python": platform.python_version(), "fedloom": fl.__version__, "jax": jax.__version__},
         "plan": str(plan),
         "layout": f"{plan.lanes}x{plan.devices}",
         "measuring": measured - imported,
         "start-up": imported - STARTED,
-        "compilation": compiled,
-        "operations": work,
+        "operations": sum(_examples(w, t) for t in range(w.period)) / w.period * operations(w),
         "matmul rate": matmul_rate(),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+    done = gradients = 0
+
+    def play(rounds: int) -> list[int]:
+        nonlocal done, gradients
+        for _ in range(rounds // w.chunk):
+            record = next(records)
+            jnp.asarray(record.w).block_until_ready()
+        assert record.round == done + rounds, f"{record.round - done} rounds instead of {rounds}"
+        expected = sum(_examples(w, t) for t in range(done, record.round))
+        examples = record.counters.gradients - gradients
+        assert examples == expected, f"{examples} example gradients instead of {expected}"
+        steps = [w.steps_of(t) for t in range(done, record.round)]
+        done, gradients = record.round, record.counters.gradients
+        return steps
+
+    serve(turns, play)
+
+
+def _examples(w: Workload, t: int) -> int:
+    """Gradients of single examples in round t."""
+    return sum(w.epochs * w.sizes[k] for k in w.cohort_of(t))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("workload", choices=sorted(WORKLOADS))
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--warmup", type=int)
-    parser.add_argument("--plan", type=Plan.from_text)
+    parser.add_argument("--plan", type=Plan.from_text, help="LANESxDEVICES; measured if not given")
     given = parser.parse_args()
-    w = WORKLOADS[given.workload]
-    print(json.dumps(run(w, given.rounds or w.rounds, given.warmup or w.chunk, given.plan)))
+    run(WORKLOADS[given.workload], given.plan)
 
 
 if __name__ == "__main__":

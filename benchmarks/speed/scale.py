@@ -41,6 +41,7 @@ def federation(population: int) -> tuple[Examples, jax.Array]:
         sizes=np.full(population, EXAMPLES, np.int32),
         weights=np.full(population, 1 / population),
         capacity=EXAMPLES,
+        width=EXAMPLES,
         loss_of=_loss,
         unravel=model.unravel,
     )

@@ -7,10 +7,10 @@ from PyPI brings gigabytes of CUDA on Linux: where the index has a CPU build of 
 prefers it by itself. (The build with CUDA does not import without its CUDA packages, so --no-deps is no way out.)
 """
 
+import os
 import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 DEFAULT = Path(__file__).parents[3] / ".venv-peers"
@@ -30,7 +30,9 @@ REQUIREMENTS: dict[str, tuple[str, ...]] = {
         "optax==0.2.4",
         "numpy==2.2.6",
     ),
+    "blazefl": ("blazefl==2.0.3", *_TORCH),
 }
+LEAST_PYTHON = {"blazefl": (3, 12)}  # others: that of this process
 
 
 def make(peer: str, directory: Path = DEFAULT) -> Path:
@@ -43,18 +45,36 @@ def make(peer: str, directory: Path = DEFAULT) -> Path:
         if place.exists() and not (place / "pyvenv.cfg").exists():
             raise RuntimeError(f"{place} is there and is no virtual environment; give another directory.")
         shutil.rmtree(place, ignore_errors=True)
-        venv.create(place, with_pip=True)
+        interpreter = _interpreter(LEAST_PYTHON.get(peer, (3, 0)))
+        if interpreter is None:
+            least = ".".join(str(n) for n in LEAST_PYTHON[peer])
+            raise RuntimeError(f"{peer} needs Python {least} or newer, and there is none on PATH or in pyenv.")
+        _run([interpreter, "-m", "venv", str(place)], f"the environment of {peer} could not be made")
         command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        result = subprocess.run([*command, *REQUIREMENTS[peer]], capture_output=True, text=True)
-        if result.returncode:
-            raise RuntimeError(f"pip could not install {peer}'s packages:\n{last_lines(result.stderr)}")
+        _run([*command, *REQUIREMENTS[peer]], f"pip could not install {peer}'s packages")
         done.write_text(pinned)
     return python
 
 
-def last_lines(text: str) -> str:
-    """Enough of what a program said to see why it failed."""
-    return "\n".join(text.splitlines()[-25:])
+def _run(command: list[str], failed: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{failed}:\n" + "\n".join(done.stderr.splitlines()[-25:]))
+
+
+def _interpreter(least: tuple[int, int]) -> str | None:
+    """This Python if it is new enough, else the oldest one that is, on PATH or among pyenv's."""
+    if sys.version_info[:2] >= least:
+        return sys.executable
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    for minor in range(least[1], least[1] + 10):
+        name = f"python{least[0]}.{minor}"
+        found = [shutil.which(name), *sorted(map(str, versions.glob(f"*/bin/{name}")))]
+        for path in filter(None, found):
+            # One on PATH may be pyenv's shim for a version that is not active.
+            if subprocess.run([path, "-c", "import venv, ensurepip"], capture_output=True).returncode == 0:
+                return path
+    return None
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ call for each SGD step, the weighted sum. FedJAX fills a last smaller batch up w
 batches have one shape.
 """
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ import haiku as hk
 import jax
 import numpy as np
 
-from benchmarks.speed.peers.measure import arguments, report
+from benchmarks.speed.turns import Turns, arguments, serve
 from benchmarks.speed.workloads import WORKLOADS, Workload
 
 Batch = dict[str, Any]
@@ -64,6 +63,7 @@ class ClientDataset(fedjax.ClientDataset):
 
 def main() -> None:
     given = arguments()
+    turns = Turns(("fedjax", "jax", "jaxlib", "dm-haiku", "numpy"))
     workload = WORKLOADS[given.workload]
     x, y = workload.data()
     splits = workload.bounds()[1:-1]
@@ -79,18 +79,22 @@ def main() -> None:
         fedjax.ShuffleRepeatBatchHParams(batch_size=workload.batch, num_epochs=workload.epochs),
     )
     state = algorithm.init(model.init(jax.random.PRNGKey(0)))
-    seconds, steps = [], []
-    for number, cohort in enumerate(workload.cohorts(given.warmup + given.rounds)):
-        ClientDataset.taken = 0
-        start = time.perf_counter()
-        keys = jax.random.split(jax.random.PRNGKey(number), len(cohort))
-        clients = [(k, data[k], key) for k, key in zip(cohort, keys, strict=True)]
-        state, _ = algorithm.apply(state, clients)
-        jax.block_until_ready(state.params)
-        seconds.append(time.perf_counter() - start)
-        steps.append(ClientDataset.taken)
-    packages = ("fedjax", "jax", "jaxlib", "dm-haiku", "numpy")
-    report("fedjax", packages, workload, seconds[given.warmup :], steps[given.warmup :])
+    done = 0
+
+    def play(rounds: int) -> list[int]:
+        nonlocal state, done
+        steps = []
+        for t in range(done, done + rounds):
+            ClientDataset.taken = 0
+            cohort = workload.cohort_of(t)
+            keys = jax.random.split(jax.random.PRNGKey(t), len(cohort))
+            state, _ = algorithm.apply(state, [(k, data[k], key) for k, key in zip(cohort, keys, strict=True)])
+            jax.block_until_ready(state.params)
+            steps.append(ClientDataset.taken)
+        done += rounds
+        return steps
+
+    serve(turns, play)
 
 
 if __name__ == "__main__":

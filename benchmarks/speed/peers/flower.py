@@ -1,7 +1,8 @@
 """FedAvg with Flower's simulation on Ray: actors that train clients in parallel, each with its share of the cores.
 
-A round's time: from the strategy's configure_train (messages with the server's arrays are made) to the end of its
-aggregate_train (the weighted mean), with all between: Flower's queues, Ray, the clients' SGD steps. Evaluation is off.
+A block's time: from the strategy's configure_train of its first round (messages with the server's arrays are made) to
+the end of aggregate_train of its last (the weighted mean), with all between: Flower's queues, Ray, the clients' SGD
+steps. The strategy waits for its turn in configure_train. Evaluation is off.
 """
 
 import os
@@ -19,9 +20,9 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from benchmarks.speed.peers import flower_client
-from benchmarks.speed.peers.measure import CORES, arguments, best_of_workers, peak_mb, report
 from benchmarks.speed.peers.torch_models import network
-from benchmarks.speed.workloads import WORKLOADS
+from benchmarks.speed.turns import CORES, Turns, arguments
+from benchmarks.speed.workloads import WORKLOADS, Workload
 
 
 def total_steps(replies: list[RecordDict], weighted_by: str) -> MetricRecord:
@@ -29,13 +30,13 @@ def total_steps(replies: list[RecordDict], weighted_by: str) -> MetricRecord:
 
 
 class TimedFedAvg(FedAvg):
-    """Flower's FedAvg with the cohorts given and its rounds timed."""
+    """Flower's FedAvg with the cohorts given, in turns with others."""
 
-    def __init__(self, cohorts: list[list[int]]) -> None:
+    def __init__(self, workload: Workload, turns: Turns) -> None:
         super().__init__(fraction_evaluate=0.0, train_metrics_aggr_fn=total_steps)
-        self.cohorts = cohorts
+        self.workload, self.turns = workload, turns
         self.node_of: dict[int, int] = {}  # client -> Flower's node
-        self.seconds: list[float] = []
+        self.left = 0  # rounds of this block
         self.steps: list[int] = []
 
     def find_nodes(self, grid: Grid, clients: int) -> None:
@@ -49,8 +50,10 @@ class TimedFedAvg(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        self.start_of_round = time.perf_counter()
-        nodes = [self.node_of[client] for client in self.cohorts[server_round - 1]]
+        if self.left == 0:
+            self.left, self.steps = self.turns.wait(), []
+            self.turns.start()
+        nodes = [self.node_of[client] for client in self.workload.cohort_of(server_round - 1)]
         record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
         return self._construct_messages(record, nodes, MessageType.TRAIN)
 
@@ -61,31 +64,27 @@ class TimedFedAvg(FedAvg):
         if failed := [reply.error.reason for reply in replies if reply.has_error()]:
             raise RuntimeError(f"{len(failed)} clients failed in round {server_round}; the first: {failed[0]}")
         arrays, metrics = super().aggregate_train(server_round, replies)
-        self.seconds.append(time.perf_counter() - self.start_of_round)
         self.steps.append(int(metrics["steps"]))
+        self.left -= 1
+        if self.left == 0:
+            self.turns.stop()
+            self.turns.answer(self.steps)
         return arrays, metrics
 
 
 def main() -> None:
     given = arguments(workers=True)
-    if given.workers is None:
-        best_of_workers("benchmarks.speed.peers.flower", given)
-        return
     workload = WORKLOADS[given.workload]
-    rounds = given.warmup + given.rounds
     threads = max(1, CORES // given.workers)
-    strategy = TimedFedAvg(workload.cohorts(rounds))
+    strategy = TimedFedAvg(workload, Turns(("flwr", "ray", "torch", "numpy")))
     server = ServerApp()
-    peak = 0.0
 
     @server.main()
     def serve(grid: Grid, context: Context) -> None:
-        nonlocal peak
         strategy.find_nodes(grid, workload.clients)
         config = ConfigRecord({"workload": workload.name, "threads": threads})
         initial = ArrayRecord(network(workload).state_dict())
-        strategy.start(grid, initial, num_rounds=rounds, train_config=config)
-        peak = peak_mb()  # while Ray's processes still live
+        strategy.start(grid, initial, num_rounds=10**7, train_config=config)  # until the process is ended
 
     run_simulation(
         server,
@@ -96,8 +95,6 @@ def main() -> None:
             "client_resources": {"num_cpus": threads, "num_gpus": 0.0},
         },
     )
-    seconds, steps = strategy.seconds[given.warmup :], strategy.steps[given.warmup :]
-    report("flower", ("flwr", "ray", "torch", "numpy"), workload, seconds, steps, given.workers, peak)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,14 @@
 """FedAvg with Apple's pfl (pfl-research) on PyTorch, in one process or in several under torchrun, as its guide says.
 
-A round's time: one central iteration of FederatedAveraging.run, from callback to callback: the cohort's datasets, local
-SGD, weighting by examples, the sum over clients (and processes), the central step. Evaluation is off; pfl evaluates in
-its first iteration whatever is asked, and that one warms up. pfl takes the batches of all local epochs in one order:
-here a fresh one in each round.
+A block's time: central iterations of FederatedAveraging.run, from callback to callback: the cohort's datasets, local
+SGD, weighting by examples, the sum over clients (and processes), the central step. The callback waits for its turn.
+Evaluation is off; pfl evaluates in its first iteration whatever is asked, and that one warms up. pfl takes the batches
+of all local epochs in one order: here a fresh one in each round.
 """
 
 import itertools
 import os
-import subprocess
 import sys
-import time
 
 import torch
 from pfl.aggregate.simulate import SimulatedBackend
@@ -25,19 +23,21 @@ from pfl.internal.ops import get_ops
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 
-from benchmarks.speed.peers.measure import CORES, arguments, best_of_workers, peak_mb, report
 from benchmarks.speed.peers.torch_models import client_data, loss, network
+from benchmarks.speed.turns import CORES, Turns, arguments
 from benchmarks.speed.workloads import WORKLOADS, Workload
 
 MODULE = "benchmarks.speed.peers.pfl_research"
+ENDLESS = 10**7  # iterations: more than there are turns for
 
 
 class Clock(TrainingProcessCallback):
-    """Times the central iterations and counts the SGD steps that this process takes in each."""
+    """Waits between central iterations for the next turn, times blocks of them, and counts their SGD steps."""
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self.steps: list[int] = []
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self.left = 0  # iterations of this block
+        self.steps: list[int] = []  # that this process took in each
         self.taken = 0
 
     def sgd(self, parameters: object, lr: float) -> torch.optim.Optimizer:
@@ -48,17 +48,31 @@ class Clock(TrainingProcessCallback):
     def count(self, *unused: object) -> None:
         self.taken += 1
 
+    def next_turn(self) -> None:
+        """One process is told to go on; the others wait for its word."""
+        distributed = get_ops().distributed
+        rounds = self.turns.wait() if distributed.global_rank == 0 else 0
+        [total] = distributed.all_reduce([torch.tensor(float(rounds))])
+        self.left, self.steps = int(total), []
+        self.turns.start()
+
     def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
-        self.last = time.perf_counter()
+        self.next_turn()
         return Metrics()
 
     def after_central_iteration(
         self, aggregate_metrics: Metrics, model: PyTorchModel, *, central_iteration: int
     ) -> tuple[bool, Metrics]:
-        now = time.perf_counter()
-        self.seconds.append(now - self.last)
         self.steps.append(self.taken)
-        self.taken, self.last = 0, now
+        self.taken = 0
+        self.left -= 1
+        if self.left == 0:
+            self.turns.stop()
+            distributed = get_ops().distributed
+            [total] = distributed.all_reduce([torch.tensor(self.steps)])
+            if distributed.global_rank == 0:
+                self.turns.answer([int(count) for count in total])
+            self.next_turn()
         return False, Metrics()
 
 
@@ -71,21 +85,20 @@ def learner(workload: Workload, clock: Clock) -> PyTorchModel:
     return PyTorchModel(module, local_optimizer_create=clock.sgd, central_optimizer=central)
 
 
-def run(workload: Workload, rounds: int) -> tuple[list[float], list[int]]:
+def run(workload: Workload, turns: Turns) -> None:
     data = client_data(workload)
 
     def dataset(client: int) -> PyTorchTensorDataset:
         order = torch.randperm(workload.sizes[client])
         return PyTorchTensorDataset(tuple(values[order] for values in data[client]), user_id=str(client))
 
-    # Over and over, since pfl draws users ahead of their rounds.
-    turns = itertools.cycle(client for cohort in workload.cohorts(rounds) for client in cohort)
-    federated = FederatedDataset(dataset, turns.__next__, dict(enumerate(workload.sizes)))
-    clock = Clock()
+    clients = (client for t in itertools.count() for client in workload.cohort_of(t))
+    federated = FederatedDataset(dataset, clients.__next__, dict(enumerate(workload.sizes)))
+    clock = Clock(turns)
     FederatedAveraging().run(
         NNAlgorithmParams(
-            central_num_iterations=rounds,
-            evaluation_frequency=rounds,
+            central_num_iterations=ENDLESS,
+            evaluation_frequency=ENDLESS,
             train_cohort_size=workload.cohort,
             val_cohort_size=0,
         ),
@@ -98,27 +111,16 @@ def run(workload: Workload, rounds: int) -> tuple[list[float], list[int]]:
         callbacks=[clock],
         send_metrics_to_platform=False,
     )
-    return clock.seconds, clock.steps
 
 
 def main() -> None:
     given = arguments(workers=True)
-    if given.workers is None:
-        best_of_workers(MODULE, given)
-        return
     if given.workers > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={given.workers}", "-m", MODULE]
-        sys.exit(subprocess.run([sys.executable, *launch, *sys.argv[1:]]).returncode)
-    workload = WORKLOADS[given.workload]
+        os.execv(sys.executable, [sys.executable, *launch, *sys.argv[1:]])
     torch.set_num_threads(max(1, CORES // given.workers))
     torch.manual_seed(0)
-    seconds, steps = run(workload, given.warmup + given.rounds)
-    distributed = get_ops().distributed
-    [total, peak] = distributed.all_reduce([torch.tensor(steps), torch.tensor(peak_mb())])
-    if distributed.global_rank == 0:
-        timed = slice(given.warmup, None)
-        taken = [int(count) for count in total[timed]]
-        report("pfl", ("pfl", "torch", "numpy"), workload, seconds[timed], taken, given.workers, round(float(peak), 1))
+    run(WORKLOADS[given.workload], Turns(("pfl", "torch", "numpy")))
 
 
 if __name__ == "__main__":

@@ -4,17 +4,16 @@ A round's time: for each client, the server's parameters copied into one model, 
 weighted sum; then the mean.
 """
 
-import time
-
 import torch
 
-from benchmarks.speed.peers.measure import CORES, arguments, report
 from benchmarks.speed.peers.torch_models import client_data, network, train
+from benchmarks.speed.turns import CORES, Turns, arguments, serve
 from benchmarks.speed.workloads import WORKLOADS
 
 
 def main() -> None:
     given = arguments()
+    turns = Turns(("torch", "numpy"))
     workload = WORKLOADS[given.workload]
     torch.set_num_threads(CORES)
     torch.manual_seed(0)
@@ -22,9 +21,10 @@ def main() -> None:
     model = network(workload)
     parameters = list(model.parameters())
     server = [p.detach().clone() for p in parameters]
-    seconds, steps = [], []
-    for cohort in workload.cohorts(given.warmup + given.rounds):
-        start = time.perf_counter()
+    done = 0
+
+    def round_of(cohort: list[int]) -> int:
+        nonlocal server
         taken = 0
         examples = sum(workload.sizes[k] for k in cohort)
         mean = [torch.zeros_like(p) for p in server]
@@ -37,9 +37,14 @@ def main() -> None:
                 for total, p in zip(mean, parameters, strict=True):
                     total.add_(p, alpha=workload.sizes[k] / examples)
         server = mean
-        seconds.append(time.perf_counter() - start)
-        steps.append(taken)
-    report("torch", ("torch", "numpy"), workload, seconds[given.warmup :], steps[given.warmup :])
+        return taken
+
+    def play(rounds: int) -> list[int]:
+        nonlocal done
+        done += rounds
+        return [round_of(workload.cohort_of(t)) for t in range(done - rounds, done)]
+
+    serve(turns, play)
 
 
 if __name__ == "__main__":
