@@ -3,7 +3,8 @@
 import jax
 from jax.typing import ArrayLike
 
-from fedloom.models.layers import Params, conv, dense, dropout, pytorch, relu_pool, shaped, weights
+from fedloom.models.blocks import conv_relu, conv_relu_pool
+from fedloom.models.layers import Params, dense, dropout, pytorch, shaped, weights
 from fedloom.models.model import Model, shared
 from fedloom.problem import Key
 
@@ -27,8 +28,8 @@ def emnist_cnn(classes: int = 62) -> Model:
 
     def apply(p: Params, x: ArrayLike, key: Key | None) -> jax.Array:
         first, second = (None, None) if key is None else jax.random.split(key)
-        h = jax.nn.relu(conv(p["conv1"], shaped(x, 28, 28, 1)))
-        h = relu_pool(conv(p["conv2"], h))
+        h = conv_relu(p["conv1"], shaped(x, 28, 28, 1))
+        h = conv_relu_pool(p["conv2"], h)
         h = dropout(first, 0.25, h).reshape(h.shape[0], -1)
         h = dropout(second, 0.5, jax.nn.relu(dense(p["dense1"], h)))
         return dense(p["dense2"], h)
@@ -52,8 +53,8 @@ def _two_convolutions(
         }
 
     def apply(p: Params, x: ArrayLike, key: Key | None) -> jax.Array:
-        h = relu_pool(conv(p["conv1"], shaped(x, side, side, channels)))
-        h = relu_pool(conv(p["conv2"], h))
+        h = conv_relu_pool(p["conv1"], shaped(x, side, side, channels))
+        h = conv_relu_pool(p["conv2"], h)
         h = h.reshape(h.shape[0], -1)
         for layer in p["dense"][:-1]:
             h = jax.nn.relu(dense(layer, h))

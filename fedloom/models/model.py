@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, ParamSpec
 
 import jax
-import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fedloom.problem import Key, Vector
@@ -38,6 +37,7 @@ class Model:
 
     def flat(self, seed: int = 0) -> Vector:
         """Initial parameters as one flat vector."""
+        # Not in one program, which would round differently from what recorded runs began with.
         return ravel_pytree(self.init(jax.random.key(seed)))[0]
 
     @property
@@ -53,8 +53,10 @@ class Model:
 
 @functools.cache
 def _unravel(model: Model) -> Callable[[Vector], Any]:
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    return ravel_pytree(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes))[1]
+    found: list[Callable[[Vector], Any]] = []
+    # Only the shapes matter, so nothing is computed.
+    jax.eval_shape(lambda key: found.append(ravel_pytree(model.init(key))[1]), jax.random.key(0))
+    return found[0]
 
 
 def shared(make: Callable[P, Model]) -> Callable[P, Model]:

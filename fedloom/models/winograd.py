@@ -98,6 +98,18 @@ def _from_points_transposed(dy: jax.Array) -> jax.Array:
     return m.reshape(36, -1, channels)
 
 
+def _kernel_to_points(w: jax.Array) -> jax.Array:
+    """G w G^T for every pair of channels: [36, in, out]."""
+    r = jnp.stack(_mix(G, list(w)))
+    return jnp.stack(_mix(G, [r[:, k] for k in range(3)])).reshape(36, *w.shape[2:])
+
+
+def _kernel_to_points_transposed(u: jax.Array) -> jax.Array:
+    """The transpose of `_kernel_to_points`: G^T u G."""
+    r = jnp.stack(_mix(G.T, list(u.reshape(6, 6, *u.shape[1:]))))
+    return jnp.stack(_mix(G.T, [r[:, k] for k in range(6)]))
+
+
 @jax.custom_vjp
 def conv3x3(x: jax.Array, w: jax.Array) -> jax.Array:
     """The images [batch, height, width, in] convolved with w: [3, 3, in, out], without padding."""
@@ -106,8 +118,7 @@ def conv3x3(x: jax.Array, w: jax.Array) -> jax.Array:
 
 def _forward(x: jax.Array, w: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     batch, height, width, _ = x.shape
-    g = jnp.asarray(G, w.dtype)
-    u = jnp.einsum("bj,ai,ijco->baco", g, g, w).reshape(36, *w.shape[2:])
+    u = _kernel_to_points(w)
     v = _to_points(x)
     y = _from_points(v @ u, (batch, height - 2, width - 2, w.shape[3]))
     return y, (u, v)
@@ -118,8 +129,7 @@ def _backward(saved: tuple[jax.Array, jax.Array], dy: jax.Array) -> tuple[jax.Ar
     batch, height, width, _ = dy.shape
     dm = _from_points_transposed(dy)
     du = jnp.swapaxes(v, 1, 2) @ dm
-    g = jnp.asarray(G, u.dtype)
-    dw = jnp.einsum("bj,ai,baco->ijco", g, g, du.reshape(6, 6, *du.shape[1:]))
+    dw = _kernel_to_points_transposed(du)
     dv = dm @ jnp.swapaxes(u, 1, 2)
     return _to_points_transposed(dv, (batch, height + 2, width + 2, v.shape[-1])), dw
 
