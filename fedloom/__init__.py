@@ -9,7 +9,6 @@ from fedloom import experiments as experiments
 from fedloom import metrics as metrics
 from fedloom import models as models
 from fedloom import regularizers as regularizers
-from fedloom import reproductions as reproductions
 from fedloom import schedules as schedules
 from fedloom import sinks as sinks
 from fedloom import systems as systems
@@ -90,10 +89,11 @@ from fedloom.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from fedloom import report as report
+    from fedloom import reproductions as reproductions
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`fedloom.report` is imported when it is asked for: drawing takes half a second to import."""
-    if name == "report":
-        return importlib.import_module("fedloom.report")
+    """`fedloom.report` and `fedloom.reproductions` are imported when they are asked for: few programs need them."""
+    if name in ("report", "reproductions"):
+        return importlib.import_module(f"fedloom.{name}")
     raise AttributeError(f"module 'fedloom' has no attribute {name!r}")

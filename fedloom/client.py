@@ -40,6 +40,14 @@ class Objective(Protocol):
         """Gradient, as a tree, of the mean loss over the examples at `positions` where `mask` is True."""
 
 
+def resting(objective: Objective, rests: Scalar) -> Objective:
+    """The objective for a client whose answers are not used if `rests`: one that knows how then has no examples.
+
+    Clients side by side in one program are all computed, also those that have ended before the others.
+    """
+    return objective.resting(rests) if hasattr(objective, "resting") else objective
+
+
 class Federation(ABC):
     """All clients: minimise f(w) = sum_k p_k F_k(w). Subclasses are pytrees, made with `frozen`."""
 
@@ -49,6 +57,11 @@ class Federation(ABC):
     def on_host(self) -> bool:
         """Whether gradients are computed outside JAX, so that clients side by side gain nothing."""
         return False
+
+    @property
+    def known_sizes(self) -> np.ndarray | None:
+        """The number of examples of each client, if it is at hand; else every objective is asked for its size."""
+        return None
 
     def check(self, w: Vector) -> None:  # noqa: B027 (most have nothing to check)
         """Raise a ValueError if the clients' losses cannot be used with the model w, before anything is run."""

@@ -15,6 +15,17 @@ Scalar = Any  # a float, or a zero-dimensional array
 Key = jax.Array  # a JAX random key
 
 
+def ravel(tree: Any) -> Vector:
+    """The model's tree as one flat vector: jax.flatten_util.ravel_pytree, written so that it is fast on a CPU.
+
+    XLA fuses a concatenation of up to 8 vectors with what follows (w_k - w, say) into one loop for each vector, all as
+    long as the longest: loads beyond the end of the shorter ones are masked. Where the memory there is not in use, a
+    masked load takes hundreds of cycles, so the time depends on where buffers happen to lie: 2 to 120 ms for 1.6
+    million parameters. A concatenation along the rows of a matrix is not fused but copied, in under 1 ms.
+    """
+    return jnp.concatenate([jnp.reshape(leaf, (1, -1)) for leaf in jax.tree.leaves(tree)], axis=1)[0]
+
+
 class Problem(NamedTuple):
     """The coefficients of one local problem. An absent term costs nothing: it is not compiled."""
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 import fedloom as fl
 from fedloom import cohorts
@@ -18,6 +19,7 @@ from fedloom.engines.memory_store import DeviceStore
 from fedloom.engines.packing import Packer
 from fedloom.engines.plan import Plan
 from fedloom.engines.sync_clock import NoClock
+from fedloom.problem import ravel
 from tests.federations import W, last, least_squares
 
 SGD = fl.SGD(0.1, batch_size=4, epochs=2)
@@ -67,10 +69,10 @@ def lowered(algorithm, federation, solver, w, cohort, plan, chunk=1):
     packer = Packer(run, plan)
     t, draws, packings, *_ = next(calls(run, NoClock(run), packer, chunk, chunk))
     rows = DeviceStore(algorithm.init_client(w), federation.clients).rows
-    arrays = arrays_of(run, draws, lambda ids: ids, chunk)
+    arrays = sync_program.with_keys(arrays_of(run, draws, lambda ids: ids, chunk), run.key, t, solver)
     federation = jax.tree.map(jnp.asarray, federation)
     return sync_program.run_rounds.lower(
-        algorithm, solver, federation, run.start.server, rows, arrays, packings, run.key, t, chunk
+        algorithm, solver, federation, run.start.server, rows, arrays, packings, t, chunk
     )
 
 
@@ -145,3 +147,40 @@ def test_a_round_is_the_steps_of_its_schedule_and_no_more():
         last(fl.simulate, fl.FedAvg(), federation, fl.SGD(1e-3, batch_size=2), W, 1, plan=Plan(lanes))
         jax.effects_barrier()
         assert len(seen) == steps  # of all lanes at once
+
+
+LEAVES = {"a": {"b": jnp.zeros(3), "w": jnp.zeros((40, 30))}, "c": {"b": jnp.zeros(7), "w": jnp.zeros((40, 50))}}
+
+
+def joined(text):
+    """Fused computations that put vectors of numbers one after another."""
+    fused = re.findall(r"^%?fused_computation[\w.]* .*?^\}", text, re.M | re.S)
+    return [one for one in fused if re.search(r"= f\d+\[\d+\]\S* concatenate\(", one)]
+
+
+@pytest.mark.parametrize("solver", [SGD, fl.Adagrad(0.1, batch_size=4), fl.Optax(batch_size=4), fl.GD(0.1, 2)])
+def test_leaves_are_put_together_by_copying(solver):
+    """The time of a fused concatenation depends on where its buffers lie in memory: see `fedloom.problem.ravel`."""
+    w, unravel = ravel_pytree(LEAVES)
+
+    def loss(p, rows, key):
+        first, second = rows @ p["a"]["w"], rows @ p["c"]["w"]
+        return jnp.sum(first**2, 1) + jnp.sum(second**2, 1) + jnp.sum(p["a"]["b"]) + jnp.sum(p["c"]["b"])
+
+    federation = fl.examples(np.ones((24, 40)), [3, 9, 1, 6, 5], loss, unravel)
+    assert not joined(lowered(fl.FedAvg(), federation, solver, w, None, Plan(1)).compile().as_text())
+    naive = jax.jit(lambda tree, w: ravel_pytree(tree)[0] - w)
+    if jax.default_backend() == "cpu":
+        assert joined(naive.lower(LEAVES, w).compile().as_text())  # so it would be seen
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ravel_is_ravel_pytree(dtype):
+    """One after another, and side by side in lanes."""
+    rng = np.random.default_rng(0)
+    trees = jax.tree.map(lambda leaf: rng.standard_normal((2, *leaf.shape)).astype(dtype), LEAVES)
+    ours = jax.jit(lambda trees: (ravel(trees), jax.vmap(ravel)(trees)))(trees)
+    theirs = jax.jit(lambda trees: (ravel_pytree(trees)[0], jax.vmap(lambda tree: ravel_pytree(tree)[0])(trees)))(trees)
+    for mine, expected in zip(ours, theirs, strict=True):
+        assert mine.dtype == expected.dtype
+        np.testing.assert_array_equal(mine, expected)

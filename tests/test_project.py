@@ -61,10 +61,11 @@ ALLOWED = {  # what each part may import, besides itself
     "solvers": {"client", "hyperparameters", "problem", "pytorch", "schedules"},
     "data": {"client", "hyperparameters", "loss", "places", "problem"},
     "metrics": {"client", "data", "loss", "problem", "pytorch", "regularizers"},
-    "models": {"loss", "metrics", "problem", "pytorch"},
+    "native": {"places"},
+    "models": {"loss", "metrics", "native", "problem", "pytorch"},
     "systems": {"hyperparameters"},
     "theory": set(),
-    "engines": {"algorithm", "client", "cohorts", "hyperparameters", "places", "problem", "systems"},
+    "engines": {"algorithm", "client", "cohorts", "hyperparameters", "native", "places", "problem", "systems"},
     "tasks": {
         "algorithm",
         "algorithms",
@@ -94,6 +95,7 @@ ALLOWED = {  # what each part may import, besides itself
         "loss",
         "metrics",
         "models",
+        "native",
         "problem",
         "report",  # a study shows itself in a notebook
         "solvers",

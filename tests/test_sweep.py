@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 
+import jax
 import numpy as np
 import pytest
 
@@ -325,6 +326,26 @@ def test_more_points_than_fit_run_in_batches(monkeypatch):
         assert result.seconds > 0
 
 
+def test_a_sweep_compiles_its_rounds_and_its_evaluation_once(monkeypatch):
+    """Several calls, batches of 7, 7 and 6 on three devices, and another seed: all share the same two programs."""
+    monkeypatch.setattr(grid, "MOST_POINTS", 7)
+    compiled = []
+
+    def listen(name, _, **about):
+        if name.endswith("backend_compile_duration"):
+            compiled.append(about["fun_name"])
+
+    base = experiment("quadratics", "fedavgm", cohort=fl.cohorts.uniform(3), rounds=3, solver=fl.GD(0.1, steps=2))
+    jax.clear_caches()  # of tests before this one
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        sweep(base, {"algorithm.lr": np.linspace(0.1, 1, 20).tolist(), "seed": [0, 1]})
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert compiled.count("jit(run_rounds)") == 1
+    assert compiled.count("jit(losses)") == 1
+
+
 # Points.
 
 
@@ -384,7 +405,7 @@ def test_every_decade_of_a_range_is_drawn_alike():
     ],
 )
 def test_bad_sweeps(space, random, says, monkeypatch, tmp_path):
-    monkeypatch.setattr(grid, "_run_points", None)  # nothing is run
+    monkeypatch.setattr(grid, "_program", None)  # nothing is run
     with pytest.raises(ValueError, match=says):
         sweep(GRADIENT_DESCENT, space, random=random, directory=tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -325,3 +325,14 @@ def test_augmentation_and_dropout_get_different_keys_and_none_outside_training()
     loaded.federation.loss_of(jnp.zeros((4, 2)), rows, jax.random.key(0))
     a, b = (jax.random.key_data(k).tolist() for k in seen)
     assert a != b
+
+
+def test_evaluation_is_less_than_a_tenth_of_the_work_of_fedopts_tasks():
+    """An example's evaluation counts as a third of a gradient. Published: clients, examples, test examples."""
+    sizes = {"emnist-cr": (3400, 671_585, 77_483), "emnist-ae": (3400, 671_585, 77_483)}
+    sizes |= {"shakespeare-tff": (715, 16_068, 2_356), "shakespeare-roles": (1151, 50_435, 12_856)}
+    sizes |= {"cifar10-lda": (500, 50_000, 10_000), "cifar100-tff": (500, 50_000, 10_000)}
+    for name, (clients, examples, test) in sizes.items():
+        e = fl.experiment(name)
+        training = e.evaluate_every * e.cohort.room(clients) * examples / clients * e.solver.epochs
+        assert test / 3 < 0.1 * (training + test / 3), name

@@ -97,7 +97,7 @@ def use_machine() -> None:
         jax.config.update("jax_num_cpu_devices", min(cores, MOST_DEVICES))
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "programs"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # a start compiles many small programs
 
 
 def main(arguments: list[str] | None = None) -> int:

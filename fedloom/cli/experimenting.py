@@ -6,7 +6,8 @@ import itertools
 import pathlib
 from typing import Any
 
-from fedloom import reproductions, sinks
+import fedloom
+from fedloom import sinks
 from fedloom.cli.flags import add_fields, add_terms, changes, target, terms
 from fedloom.cli.output import conclude, new_directory, out_directory, outputs, progress, say_how_long, say_notes
 from fedloom.experiments.arguments import seed_list
@@ -107,7 +108,7 @@ def add(commands: Any, complete: bool) -> None:
         "Repeat an experiment of a paper, and compare the results with its own.",
         _reproduce,
     )
-    names = tuple(reproductions.REPRODUCTIONS) if complete else None
+    names = tuple(fedloom.reproductions.REPRODUCTIONS) if complete else None
     p.add_argument("name", metavar="NAME", help="from `fedloom list experiments`", choices=names)
     p.add_argument("--seeds", metavar="N", help="how many seeds, or a list separated by commas")
     p.add_argument("--rounds", type=int, metavar="N", help="number of rounds, if fewer than in the paper will do")
@@ -212,8 +213,8 @@ def _sweep(given: argparse.Namespace) -> int:
 def _reproduce(given: argparse.Namespace) -> int:
     seeds = None if given.seeds is None else seed_list(given.seeds, "--seeds")
     if given.dry_run:
-        return say_how_long(reproductions.find(given.name).runs(seeds, given.rounds))
-    study = reproductions.reproduce(
+        return say_how_long(fedloom.reproductions.find(given.name).runs(seeds, given.rounds))
+    study = fedloom.reproductions.reproduce(
         given.name,
         seeds=seeds,
         rounds=given.rounds,

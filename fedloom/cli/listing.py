@@ -25,7 +25,6 @@ from fedloom.hyperparameters import brief, nearest
 from fedloom.metrics import LOSSES, METRICS
 from fedloom.models import MODELS
 from fedloom.places import data_directory
-from fedloom.reproductions import REPRODUCTIONS
 from fedloom.tables import notes
 from fedloom.tasks import TASKS, Task, Tuned
 
@@ -60,6 +59,8 @@ def _cohorts() -> Iterable[tuple[str, ...]]:
 
 
 def _experiments() -> Iterable[tuple[str, ...]]:
+    from fedloom.reproductions import REPRODUCTIONS  # imported late: no run should wait for them
+
     return ((r.name, ", ".join(r.needs) or "-", r.about) for r in REPRODUCTIONS.values())
 
 

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 
-from fedloom import reproductions
+import fedloom
 from fedloom.cli.interruption import Interruptible
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.estimate import seconds_of
@@ -109,20 +109,21 @@ def progress(given: argparse.Namespace) -> Progress:
 
 
 def conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | None = None) -> int:
-    """Write the report; print the table and the path of the report."""
-    kind = study.about.get("kind")
+    """Print the table, write the report, and print its path."""
     place = directory or study.directory
     assert place is not None
-    from fedloom import report  # imported late: it takes half a second, for which no run should wait
+    from fedloom import report  # imported late: no run should wait for it
 
-    path = report.write(study, place)
-    forget()  # there is nothing left to resume if the output cannot be written
+    report.make_room(study, place)  # a report that cannot be written is said before anything else
+    try:
+        if not given.json:
+            print(_table(study), flush=True)  # first: the report takes a second to draw
+    finally:  # also if nobody reads the table
+        path = report.write(study, place)
+        forget()  # there is nothing left to resume if the output cannot be written
     if given.json:
         print(json.dumps({"table": report.plain(study), "report": str(path)}))
     else:
-        print({"sweep": report.sweep_text, "reproduction": reproductions.text}.get(str(kind), report.text)(study))
-        if words := report.clock_text(study):
-            print(words)
         print(f"\nreport: {path}")
     damaged = [r for r in study.results if r.damaged is not None]
     lost = [_again(study, r) for r in damaged] + [
@@ -133,6 +134,17 @@ def conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | 
     if lost:
         return 2
     return 3 if all(r.diverged for r in study.results) else 0
+
+
+def _table(study: Study) -> str:
+    """What came out, as text."""
+    kind, report = study.about.get("kind"), fedloom.report
+    if kind == "reproduction":
+        found = fedloom.reproductions.text(study)
+    else:
+        found = report.sweep_text(study) if kind == "sweep" else report.text(study)
+    clock = report.clock_text(study)
+    return f"{found}\n{clock}" if clock else found
 
 
 def _again(study: Study, result: Result) -> str:

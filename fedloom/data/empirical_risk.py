@@ -12,35 +12,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from fedloom.client import Federation, normalised
+from fedloom.data.passes import chunk_width, in_chunks, rows_at_once, sum_of_pass
 from fedloom.data.split import Split
 from fedloom.hyperparameters import frozen
 from fedloom.loss import Coupled, Loss, Summed
-from fedloom.problem import Key, Scalar, Vector
-
-
-def rows_at_once(w: Vector) -> int:
-    """Examples at a time in a full pass: few for a large model, whose intermediate values are large too."""
-    return 256 if w.size <= 2**20 else 32
+from fedloom.problem import Key, Scalar, Vector, ravel
 
 
 def rows_at(store: Any, order: jax.Array | None, positions: jax.Array) -> Any:
     """The rows of the store at `positions` of the order."""
     rows = positions if order is None else jnp.asarray(order)[positions]
     return jax.tree.map(lambda x: jnp.asarray(x)[rows], store)
-
-
-def in_chunks(of_chunk: Callable[[jax.Array, jax.Array], Any], zero: Any, size: Scalar, width: int) -> Any:
-    """Sum `of_chunk(positions, mask)` over the positions 0 .. size - 1, `width` at a time."""
-
-    def add(i: Scalar, total: Any) -> Any:
-        positions = i * width + jnp.arange(width)
-        chunk = of_chunk(positions, positions < size)
-        return jax.tree.map(lambda x, y: x + y.astype(x.dtype), total, chunk)
-
-    return jax.lax.fori_loop(0, -(-size // width), add, zero)
 
 
 def _summed(of: Any, params: Any, positions: jax.Array, weights: jax.Array, key: Key | None) -> Scalar:
@@ -73,8 +57,12 @@ class EmpiricalRisk(NamedTuple):
     offset: Scalar
     size: Scalar
     capacity: int
+    width: int  # examples in a chunk of a full pass
     loss_of: Loss
     unravel: Callable[[Vector], Any]
+
+    def resting(self, rests: Scalar) -> "EmpiricalRisk":
+        return self._replace(size=jnp.where(rests, 0, self.size))
 
     def _batch_loss(self, params: Any, positions: jax.Array, mask: jax.Array, key: Key | None) -> Scalar:
         """The loss summed over the examples at `positions` where `mask` is True; of coupled rows, their loss."""
@@ -93,32 +81,44 @@ class EmpiricalRisk(NamedTuple):
         positions, mask = self._all()
         return rows_at(self.store, self.order, self.offset + jnp.where(mask, positions, 0))
 
-    def _pass(self, of_chunk: Callable[[jax.Array, jax.Array], Any], zero: Any, w: Vector) -> Any:
-        """The mean of what `of_chunk(positions, mask)` sums over a chunk of the local examples."""
-        total = in_chunks(of_chunk, zero, self.size, min(self.capacity, rows_at_once(w)))
-        return jax.tree.map(lambda x: x / self.size, total)
+    def _pass(self, of_chunk: Callable[..., Any], zero: Any, params: Any, key: Key | None = None) -> Any:
+        """The mean over the local examples of what `of_chunk(risk, params, positions, mask, key)` sums over a chunk."""
+
+        def of_some(shared: Any, given: Any, positions: jax.Array, mask: jax.Array) -> Any:
+            params, offset, key = given
+            risk = self._replace(store=shared[0], order=shared[1], offset=offset)
+            key = None if key is None else jax.random.fold_in(key, positions[0])
+            return of_chunk(risk, params, positions, mask, key)
+
+        given, shared = (params, self.offset, key), (self.store, self.order)
+        total = sum_of_pass(of_some, zero, shared, given, self.size, min(self.width, rows_at_once(params)))
+        return jax.tree.map(lambda x: x / jnp.maximum(self.size, 1), total)
 
     def loss(self, w: Vector) -> Scalar:
         params = self.unravel(w)
         if isinstance(self.loss_of, Coupled):
             return self._batch_loss(params, *self._all(), None)
-        return self._pass(
-            lambda positions, mask: self._batch_loss(params, positions, mask, None),
-            jnp.zeros((), w.dtype),
-            w,
-        )
+        return self._pass(EmpiricalRisk._batch_loss, jnp.zeros((), w.dtype), params)
 
     def grad(self, w: Vector) -> Vector:
-        params = self.unravel(w)
-        gradient = jax.grad(self._batch_loss)
+        return ravel(self.full_grad(self.unravel(w), None))
+
+    def full_grad(self, params: Any, key: Key | None) -> Any:
+        gradient = jax.grad(EmpiricalRisk._batch_loss, argnums=1)
         if isinstance(self.loss_of, Coupled):
-            return ravel_pytree(gradient(params, *self._all(), None))[0]
-        tree = self._pass(
-            lambda positions, mask: gradient(params, positions, mask, None),
-            jax.tree.map(jnp.zeros_like, params),
-            w,
-        )
-        return ravel_pytree(tree)[0]
+            return gradient(self, params, *self._all(), key)
+        return self._pass(gradient, jax.tree.map(jnp.zeros_like, params), params, key)
+
+    def curvature(self, w: Vector) -> jax.Array:
+        """The Hessian of F at w, for small models."""
+
+        def loss(self: "EmpiricalRisk", w: Vector, *rest: Any) -> Scalar:
+            return self._batch_loss(self.unravel(w), *rest)
+
+        hessian = jax.hessian(loss, argnums=1)
+        if isinstance(self.loss_of, Coupled):
+            return hessian(self, w, *self._all(), None)
+        return self._pass(hessian, jnp.zeros((w.size, w.size), w.dtype), w)
 
     def batch_grad(self, params: Any, positions: jax.Array, mask: jax.Array, key: Key) -> Any:
         total = jax.grad(self._batch_loss)(params, positions, mask, key)
@@ -137,19 +137,26 @@ class Examples(Federation):
     sizes: np.ndarray
     weights: np.ndarray
     capacity: int = dataclasses.field(metadata={"static": True})  # the largest client's number of examples
+    width: int = dataclasses.field(metadata={"static": True})  # examples in a chunk of a full pass
     loss_of: Loss = dataclasses.field(metadata={"static": True})
     unravel: Callable[[Vector], Any] = dataclasses.field(metadata={"static": True})
 
     def objective(self, k: Scalar) -> EmpiricalRisk:
+        """Client k's objective. A number beyond the last is nobody's, who has no examples."""
         return EmpiricalRisk(
             self.store,
             self.order,
-            jnp.asarray(self.offsets)[k],
-            jnp.asarray(self.sizes)[k],
+            jnp.asarray(self.offsets).at[k].get(mode="fill", fill_value=0),
+            jnp.asarray(self.sizes).at[k].get(mode="fill", fill_value=0),
             self.capacity,
+            self.width,
             self.loss_of,
             self.unravel,
         )
+
+    @property
+    def known_sizes(self) -> np.ndarray:
+        return np.asarray(self.sizes)
 
     @property
     def on_host(self) -> bool:
@@ -185,7 +192,7 @@ def check_rows_apart(federation: Examples, w: Vector) -> None:
         return
     n = len(jax.tree.leaves(federation.store)[0]) if federation.order is None else len(federation.order)
     places = np.linspace(0, n - 1, PROBED).astype(np.int32)
-    near = w + 0.01 * jax.random.normal(jax.random.key(0), w.shape, w.dtype)
+    near = w + 0.01 * np.random.default_rng(0).standard_normal(w.shape, np.float32).astype(w.dtype)
 
     @jax.jit
     def first(store: Any, order: jax.Array | None, positions: jax.Array, v: Vector) -> jax.Array:
@@ -237,7 +244,7 @@ def _population_grad(federation: Examples, w: Vector) -> Vector:
         n,
         min(n, rows_at_once(w)),
     )
-    return ravel_pytree(tree)[0]
+    return ravel(tree)
 
 
 def _itself(w: Vector) -> Vector:
@@ -291,6 +298,7 @@ def examples(
         sizes=sizes.astype(np.int32),
         weights=normalised(weights, len(sizes)),
         capacity=int(sizes.max()),
+        width=chunk_width(sizes),
         loss_of=loss,
         unravel=unravel,
     )

@@ -229,7 +229,7 @@ def _checked_model(w: Any, federation: Federation) -> Vector:
             f"w must be a flat vector of floats, got shape {w.shape} of {w.dtype}; "
             "jax.flatten_util.ravel_pytree turns parameters into one."
         )
-    if not bool(jnp.all(jnp.isfinite(w))):
+    if not np.isfinite(np.asarray(w)).all():
         raise ValueError("w must be finite: the initial model has NaN or infinite entries.")
     try:
         grad = jax.eval_shape(lambda f, v: f.objective(0).grad(v), federation, w)

@@ -1,8 +1,7 @@
 """Choosing a plan: by a rule for short runs, by measuring for long ones.
 
-What is measured is a step: plain averaging with the run's solver takes a few steps of its first cohort under each
-candidate, and the time of a round follows from the steps that the packing needs. The best plan is remembered for the
-machine, the data, the model and the solver, whatever the algorithm; so equal runs have equal plans.
+What is measured are rounds of plain averaging with the run's solver and its first cohorts. The best plan is remembered
+for the machine, the data, the model and the solver, whatever the algorithm; so equal runs have equal plans.
 """
 
 import hashlib
@@ -10,7 +9,6 @@ import json
 import os
 import platform
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,45 +16,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedloom.algorithm import Client, Cohort, Round, Server
-from fedloom.cohorts import Draw
 from fedloom.engines.costs import LocalSteps, in_steps
-from fedloom.engines.lanes import cohort_arrays
-from fedloom.engines.packing import Packer, Packing
+from fedloom.engines.packing import cohorts_vary
 from fedloom.engines.plan import Plan, check_plan
 from fedloom.engines.run import Run
-from fedloom.engines.sync_program import on_devices, run_rounds
+from fedloom.engines.time_plans import Stopwatch, fastest
 from fedloom.engines.trees import shapes
-from fedloom.hyperparameters import frozen
+from fedloom.native.build import left_out
 from fedloom.places import cache_directory
-from fedloom.problem import Problem, Vector
+from fedloom.problem import Problem
 from fedloom.systems import Delays
 
 LARGE_STEP = 5e6  # floating-point operations of a step from which one client keeps a core busy alone
 SMALL_ROUND = 3e7  # operations of a round up to which sharing it among devices costs more than it gains
 LONG_RUN = 2e13  # operations of a run from which measuring pays: a minute or more
 MOST_LANES = 256  # lanes side by side: more gain nothing
+UNKNOWN_STEPS = 10  # of a solver that does not say how many it takes
 MOST_JOBS = 64  # of an asynchronous run side by side
-ENOUGH = 0.05  # seconds that a timing should take
-ROUNDS_TIMED = 10  # rounds in a call, so that the overhead of a call matters little
-WORSE = 1.5  # times slower than the best so far: then more lanes are not tried
-
-
-@frozen
-class Averaging(Round):
-    """The plainest method: what is timed is the solver."""
-
-    def init(self, w: Vector) -> Server:
-        return Server(w)
-
-    def send(self, s: Server) -> Vector:
-        return s.w
-
-    def local(self, w: Vector, _: tuple[()], client: Client) -> tuple[Vector, tuple[()]]:
-        return client.solve(Problem(start=w)).w, ()
-
-    def receive(self, s: Server, mean: Vector, cohort: Cohort) -> Server:
-        return Server(mean)
+WORSE = 1.4  # times slower than the best so far: then more lanes are not tried
 
 
 Say = Callable[[str], None]
@@ -75,13 +52,16 @@ def _choose(run: Run, say: Say) -> Plan:
     """For synchronous rounds. It does not depend on where the run is resumed."""
     if run.federation.on_host:
         return Plan(1)
-    if not in_steps(run.solver):
-        return Plan(min(run.cohort_room, MOST_LANES))
-    steps = float(np.mean(LocalSteps(run).of_all())) * run.cohort_room  # of a round, about
-    operations = step_operations(run)
-    if operations * steps * run.rounds < LONG_RUN:
+    operations, steps = step_operations(run), steps_of_round(run)
+    if not in_steps(run.solver) or operations * steps * run.rounds < LONG_RUN:
         return rule(run, operations, steps)
     return remembered(run) or measure(run, say)
+
+
+def steps_of_round(run: Run) -> float:
+    """Steps of all clients of a round, about; where nobody knows beforehand, a few for each."""
+    each = float(np.mean(LocalSteps(run).of_all())) if in_steps(run.solver) else UNKNOWN_STEPS
+    return each * run.cohort_room
 
 
 def _asynchronous(run: Run) -> Plan:
@@ -104,13 +84,15 @@ def rule(run: Run, operations: float, steps: float) -> Plan:
 def as_wide_as_the_cohort(run: Run, devices: int = 1) -> Plan:
     """As many lanes as there are clients in a cohort.
 
-    But where clients take different numbers of steps, no more than the sum of all steps over the most of one client:
-    others would only wait for that one.
+    But fewer where cohorts differ in size, to fill them all; and where clients take different numbers of steps, no more
+    than the sum of all steps over the most of one client: others would only wait for that one.
     """
     lanes = min(-(-run.cohort_room // devices), MOST_LANES)
+    if not in_steps(run.solver):  # whole solves, in which a lane that waits goes through no examples
+        return Plan(lanes, devices)
     local = LocalSteps(run)
     if local.uniform:
-        return Plan(lanes, devices)
+        return Plan(-(-lanes // 4) if cohorts_vary(run) else lanes, devices)
     steps = local.of_all()
     return Plan(int(min(max(np.mean(steps) * run.cohort_room / max(np.max(steps), 1) / devices, 1), lanes)), devices)
 
@@ -119,16 +101,22 @@ _operations: dict[str, float] = {}  # by signature
 
 
 def step_operations(run: Run) -> float:
-    """Floating-point operations of one step of one client, as the compiler counts them; loops count once."""
+    """Floating-point operations of one step of one client, as the compiler counts them; loops count once.
+
+    Where a solver does not say what a step is: of a gradient.
+    """
 
     def step(solver: Any, federation: Any, w: Any) -> Any:
         objective, zero = federation.objective(0), jnp.zeros((), jnp.int32)
+        if not in_steps(solver):
+            return objective.grad(w)
         return solver.step(solver.begin(Problem(w), objective, zero), zero, objective, jax.random.key(0))
 
     of = _signature(run)
     if of not in _operations:
         try:
-            costs = jax.jit(step).lower(run.solver, run.federation, run.w).cost_analysis() or {}
+            with left_out():
+                costs = jax.jit(step).lower(run.solver, run.federation, run.w).cost_analysis() or {}
         except Exception:  # a solver may need terms that plain averaging does not have: then nothing is measured
             costs = {}
         _operations[of] = float(costs.get("flops", 0.0))
@@ -136,63 +124,33 @@ def step_operations(run: Run) -> float:
 
 
 def measure(run: Run, say: Say = lambda words: None) -> Plan:
-    """Time all candidates, and remember the best."""
-    draws = [run.cohorts(t)[0] for t in range(min(3, run.rounds))]
-    federation = jax.tree.map(jnp.asarray, run.federation)
-    best: tuple[float, Plan] | None = None
-    for devices in sorted({1, min(jax.local_device_count(), run.cohort_room)}, reverse=True):
-        within = np.inf
-        for lanes in _widths(-(-run.cohort_room // devices)):
-            plan = Plan(lanes, devices)
-            seconds = _seconds(run, plan, on_devices(federation, devices), draws)
-            say(f"{plan}: {seconds:.3g} s a round")
-            best = min((seconds, plan), best or (np.inf, plan), key=lambda pair: pair[0])
-            if seconds > WORSE * within:
+    """Time all candidates, and remember the best if it is clear which one that is."""
+    operations, steps = step_operations(run), steps_of_round(run)
+    usual = rule(run, operations, steps)
+    watch = Stopwatch(run, operations * steps)
+    looks: dict[Plan, float] = {usual: watch.prepare(usual)}
+    most = min(jax.local_device_count(), run.cohort_room)
+    for devices in sorted({1, most}, reverse=True):
+        widths = _widths(-(-run.cohort_room // devices))
+        if operations >= LARGE_STEP:  # few lanes at most, and idle devices only for a client that needs them all
+            widths = widths[: 3 if devices == most else 1]
+        for plan in (Plan(lanes, devices) for lanes in widths):
+            if plan not in looks:
+                looks[plan] = watch.prepare(plan)
+            if looks[plan] > WORSE * min(looks.values()):
                 break
-            within = min(within, seconds)
-    assert best is not None
-    _remember(run, best[1])
-    return best[1]
+    candidates = [p for p in looks if looks[p] <= WORSE * min(looks.values()) or p == usual]
+    choice = fastest(candidates, usual, watch.seconds)
+    for plan, seconds in sorted(choice.seconds.items(), key=lambda pair: pair[1]):
+        say(f"{plan}: {seconds / choice.seconds[choice.plan]:.2f} times as long as the plan that is taken")
+    if choice.clear:
+        _remember(run, choice.plan)
+    return choice.plan
 
 
 def _widths(most: int) -> list[int]:
     """Half as many lanes as clients, a quarter, and so on: those that share clients out evenly."""
     return sorted({min(-(-most // (1 << i)), MOST_LANES) for i in range(most.bit_length() + 1)})
-
-
-def _seconds(run: Run, plan: Plan, federation: Any, draws: list[Draw]) -> float:
-    """What a round takes: by itself if that is quick, else by the time of its steps."""
-    packer = Packer(run._replace(algorithm=Averaging()), plan)
-    server = on_devices(Averaging().init(run.w), plan.devices)
-    room = run.room(max(len(d.ids) for d in draws))
-    packed = [packer(draw, room) for draw in draws]
-
-    def seconds_of(packings: list[Packing], rounds: int) -> float:
-        """Seconds of so many rounds in one call, with these packings in turn; the best of two or more."""
-        of = [i % len(packings) for i in range(ROUNDS_TIMED)]
-        cohorts = cohort_arrays(run.p, [draws[i] for i in of], lambda ids: ids, ROUNDS_TIMED, room)
-        stacked = Packing(*(np.stack(x) for x in zip(*(packings[i] for i in of), strict=True)))
-        arguments = (Averaging(), run.solver, federation, server, (), (cohorts,), (stacked,), run.key, 0, rounds)
-        times: list[float] = []
-        while len(times) < 2 or sum(times) < 4 * ENOUGH:
-            start = time.perf_counter()
-            jax.block_until_ready(run_rounds(*arguments, plan.devices))
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    def few(steps: int) -> list[Packing]:
-        """Only the first clients of each lane, for so many steps."""
-        return [s._replace(events=np.minimum(s.events, 1), steps=np.full_like(s.steps, steps)) for s in packed]
-
-    seconds_of(few(0), 1)  # compiles
-    nothing, one = seconds_of(few(0), 1), seconds_of(few(1), 1)
-    longest = float(np.mean([s.steps.sum(axis=1).max() for s in packed]))
-    if max(one - nothing, 0) * longest < ENOUGH:
-        return seconds_of(packed, ROUNDS_TIMED) / ROUNDS_TIMED
-    steps = 1
-    while (taken := seconds_of(few(steps), 1)) < ENOUGH + nothing and steps < longest:
-        steps *= 4
-    return max(taken - nothing, 0) / steps * longest
 
 
 # Plans are remembered in files; one that cannot be read or written does no harm.
@@ -211,6 +169,7 @@ def _signature(run: Run) -> str:
         # Numbers such as step sizes do not matter, and the addresses of functions change from process to process.
         re.sub(" at 0x[0-9a-f]+", "", str(shapes((run.federation, run.solver, run.w)))),
         run.cohort_room,
+        os.environ.get("FEDLOOM_NATIVE", ""),  # whether convolutions are in C++
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 

@@ -15,6 +15,7 @@ from fedloom.engines.records import Sizes
 from fedloom.engines.run import Run
 from fedloom.engines.trees import Tree, mean_type, nbytes, shapes
 from fedloom.hyperparameters import for_client
+from fedloom.problem import Scalar
 
 
 def message_sizes(run: Run) -> Sizes:
@@ -69,9 +70,11 @@ def in_steps(solver: Solver) -> bool:
 class LocalSteps:
     """How many steps the solver of a run takes on each client; 0 if that is not known beforehand."""
 
+    part = 1.0  # of its steps that a client takes; less, to time them
+
     def __init__(self, run: Run):
         self.solver = run.solver
-        self.sizes, self.capacity = np.asarray(_sizes(run.federation)), run.federation.objective(0).capacity
+        self.sizes, self.capacity = _sizes(run.federation)
         whole = self.of_all()
         self.uniform = not run.partial_work and bool(np.all(whole == whole[0]))  # all clients take equally many
 
@@ -80,14 +83,25 @@ class LocalSteps:
         sizes = self.sizes[ids]
         if not isinstance(self.solver, StepSolver) or not in_steps(self.solver):
             return np.zeros(len(sizes), np.int32)
-        return np.broadcast_to(np.asarray(self.solver.steps_for(sizes, self.capacity, work)), sizes.shape)
+        steps = np.broadcast_to(np.asarray(self.solver.steps_for(sizes, self.capacity, work)), sizes.shape)
+        return np.ceil(self.part * steps).astype(steps.dtype)
 
     def of_all(self) -> np.ndarray:
         """Of every client of the population, if it does all its work."""
         return self(np.arange(len(self.sizes)), np.ones(len(self.sizes)))
 
 
-@jax.jit
-def _sizes(federation: Federation) -> jax.Array:
-    """The number of examples of each client."""
-    return jax.vmap(lambda k: jnp.asarray(federation.objective(k).size))(jnp.arange(federation.clients))
+def _sizes(federation: Federation) -> tuple[np.ndarray, int]:
+    """The number of examples of each client, and an upper bound that is known when compiling."""
+    capacity = []
+
+    def size(federation: Federation, k: Scalar) -> jax.Array:
+        objective = federation.objective(k)
+        capacity.append(objective.capacity)
+        return jnp.asarray(objective.size)
+
+    jax.eval_shape(size, federation, 0)
+    sizes = federation.known_sizes
+    if sizes is None:
+        sizes = np.asarray(jax.jit(jax.vmap(size, in_axes=(None, 0)))(federation, jnp.arange(federation.clients)))
+    return sizes, capacity[0]

@@ -4,13 +4,15 @@ Points have one structure and differ in numbers, such as step sizes. They share 
 run that `simulate` makes of it, up to rounding. A point that becomes NaN does not disturb the others.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
+from jax import dtypes
+from jax.sharding import NamedSharding, PartitionSpec
 
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
@@ -25,7 +27,7 @@ from fedloom.engines.packing import Packer
 from fedloom.engines.records import Counters, NonFiniteUpdate, Record, Sizes
 from fedloom.engines.run import Run
 from fedloom.engines.sync_clock import NoClock
-from fedloom.engines.sync_program import AXIS, mesh, on_devices, run_rounds
+from fedloom.engines.sync_program import AXIS, mesh, on_devices, run_rounds, with_keys
 from fedloom.engines.trees import Tree, nbytes
 from fedloom.problem import Vector
 
@@ -34,6 +36,7 @@ SMALL_MODEL = (
 )
 BUDGET = 512 * 2**20  # bytes for the states of all points: servers, memories of all clients, the cohort at work
 MOST_POINTS = 100  # points at once: more gain no speed, and each has a log open
+_ROWS = 4  # the place of the memories among the program's arguments
 _COPIES = 4  # of the model that a client at work holds: start, model, gradient, reply
 
 
@@ -123,19 +126,22 @@ def points_at_once(run: Run) -> int:
     return int(min(max(BUDGET // state, 1), MOST_POINTS))
 
 
-def _run_points(
-    algorithms: Tree, solvers: Tree, federation: Federation, servers: Tree, rows: Tree, *rest: Any, devices: int
-) -> tuple[Tree, Tree, tuple[Outcome, ...]]:
+@cache
+def _program(devices: int) -> Callable[..., tuple[Tree, Tree, tuple[Outcome, ...]]]:
     """The rounds of all points; each device has its share of them."""
-    run = jax.vmap(run_rounds, in_axes=(0, 0, None, 0, 0, None, None, None, None, None))
+    run = jax.vmap(run_rounds, in_axes=(0, 0, None, 0, 0, None, None, None, None))
     if devices > 1:
-        own, all_same = PartitionSpec(AXIS), PartitionSpec()
-        specs = (own, own, all_same, own, own, *(all_same for _ in rest))
+        own, same = PartitionSpec(AXIS), PartitionSpec()
+        specs = (own, own, same, own, own, same, same, same, same)
         run = jax.shard_map(run, mesh=mesh(devices), in_specs=specs, out_specs=own, check_vma=False)
-    return run(algorithms, solvers, federation, servers, rows, *rest)
+    # A short sweep on a CPU is mostly compilation, and LLVM's level 2 makes its rounds no faster than level 1.
+    options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
+    return jax.jit(run, donate_argnums=_ROWS, compiler_options=options)
 
 
-_run_points = jax.jit(_run_points, donate_argnames="rows", static_argnames="devices")
+def _shared_out(tree: Tree, devices: int) -> Tree:
+    """Each device gets its own points, as the program returns them: else its second call would compile it again."""
+    return jax.device_put(tree, NamedSharding(mesh(devices), PartitionSpec(AXIS)) if devices > 1 else None)
 
 
 def _records(run: Run, pairs: list[tuple[Algorithm, Solver]], sizes: Sizes, chunk: int) -> Iterator[GridRecord]:
@@ -143,17 +149,23 @@ def _records(run: Run, pairs: list[tuple[Algorithm, Solver]], sizes: Sizes, chun
     devices = min(jax.local_device_count(), len(pairs))
     federation = on_devices(jax.tree.map(jnp.asarray, run.federation), devices)
     padded = pairs + pairs[-1:] * (-len(pairs) % devices)  # equally many for each device
-    algorithms, solvers = _stacked(padded, run.w.dtype)
-    servers = _stacked([algorithm.init(run.w) for algorithm, _ in padded])
     blank = _stacked([algorithm.init_client(run.w) for algorithm, _ in padded])
-    rows = jax.tree.map(lambda x: jnp.repeat(x[:, None], federation.clients, axis=1), blank)
+    algorithms, solvers, servers, rows = _shared_out(
+        (
+            *_stacked(padded, run.w.dtype),
+            _stacked([algorithm.init(run.w) for algorithm, _ in padded]),
+            jax.tree.map(lambda x: np.repeat(x[:, None], federation.clients, axis=1), blank),
+        ),
+        devices,
+    )
     points = [run.start] * len(pairs)
     diverged: list[Diverged | None] = [None] * len(pairs)
     packer = Packer(run, as_wide_as_the_cohort(run))
     for t, draws, packings, _, _ in calls(run, NoClock(run), packer, chunk, chunk):
         cohorts = arrays_of(run, draws, lambda ids: ids, chunk)  # every client has its own row
-        servers, rows, outcomes = _run_points(
-            algorithms, solvers, federation, servers, rows, cohorts, packings, run.key, t, len(draws), devices=devices
+        cohorts = on_devices(with_keys(cohorts, run.key, t, run.solver), devices)
+        servers, rows, outcomes = _program(devices)(
+            algorithms, solvers, federation, servers, rows, cohorts, packings, t, len(draws)
         )
         outcomes = jax.device_get(outcomes)
         for p in range(len(pairs)):
@@ -162,7 +174,8 @@ def _records(run: Run, pairs: list[tuple[Algorithm, Solver]], sizes: Sizes, chun
                 points[p], diverged[p] = _counted(run, points[p], t, draws, own, sizes)
         t += len(draws)
         if run.has_record(t, chunk):
-            yield GridRecord(t, jax.tree.map(lambda x: x[: len(pairs)], servers), tuple(points), tuple(diverged))
+            real = servers if len(padded) == len(pairs) else jax.tree.map(lambda x: x[: len(pairs)], servers)
+            yield GridRecord(t, real, tuple(points), tuple(diverged))
             points = [point.fresh() for point in points]
 
 
@@ -183,6 +196,8 @@ def _stacked(trees: Sequence[Any], dtype: Any = None) -> Any:
 
     def of_leaves(*leaves: Any) -> Any:
         stacked = np.stack([np.asarray(x) for x in leaves])
-        return jnp.asarray(stacked.astype(dtype) if dtype and stacked.dtype.kind == "f" else stacked)
+        return stacked.astype(
+            dtype if dtype and stacked.dtype.kind == "f" else dtypes.canonicalize_dtype(stacked.dtype)
+        )
 
     return jax.tree.map(of_leaves, *trees)

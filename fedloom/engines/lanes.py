@@ -37,8 +37,9 @@ class CohortArrays(NamedTuple):
     weight: Array  # [room] float: in the mean; 0 beyond the cohort
     population: Array  # [room] float: p_k
     work: Array  # [room] float: the fraction of the usual work
-    keys: Any = None  # [room]: of the clients; made by the program, for all rounds of a call at once
-    solve_keys: Any = None  # [room]: of each client's first solve; likewise
+    key: Any = None  # of the exchange; this one and the others are made on the device, see `with_keys`
+    keys: Any = None  # [room]: of the clients
+    solve_keys: Any = None  # [room]: of each client's first solve
     solves: Any = None  # [room]: of all solves of a client, if their randomness is lasting
 
 
@@ -60,14 +61,16 @@ def run_lanes(
     job: Job, cohort: CohortArrays, packing: Packing, rows: Tree, active: Scalar
 ) -> tuple[Sums, Tree, ClientReport]:
     """All clients of this device. Memories are written only if the round is still active."""
-    room = cohort.ids.shape[0]
+    room, nobody = cohort.ids.shape[0], job.federation.clients
     lanes, at_once = packing.first.shape[-1], packing.ends.shape[-1]
 
     def given(rows: Tree, clients: Array) -> Given:
-        who = jnp.minimum(clients, room - 1)  # an empty lane gets some client's numbers, which are not used
+        who, there = jnp.minimum(clients, room - 1), clients < room
+        # An empty lane gets some client's numbers, which are not used, but nobody's examples and next to no work.
+        ids, work = jnp.where(there, cohort.ids[who], nobody), jnp.where(there, cohort.work[who], 0)
         memories = jax.tree.map(lambda r: r.at[cohort.slots[who]].get(mode="clip"), rows)
         solves = None if cohort.solves is None else cohort.solves[who]
-        return Given(cohort.ids[who], cohort.keys[who], cohort.solve_keys[who], memories, cohort.work[who], solves)
+        return Given(ids, cohort.keys[who], cohort.solve_keys[who], memories, work, solves)
 
     one = jax.eval_shape(lambda rows: jax.tree.map(lambda x: x[0], given(rows, packing.first)), rows)
     split = job.can_split(one)
@@ -88,9 +91,21 @@ def run_lanes(
             new = _across(job.begin)(given(rows, packing.begins[e]))
             return new if at_once == lanes else jax.tree.map(lambda u, x: u.at[lane].set(x), underway, new)
 
+        def nobody_next(underway: Underway) -> Underway:
+            return underway._replace(k=underway.k.at[lane].set(nobody))
+
         if split:
-            underway = jax.lax.cond(jnp.any(packing.begins[e] < room), begin_next, lambda u: u, underway)
+            underway = jax.lax.cond(jnp.any(packing.begins[e] < room), begin_next, nobody_next, underway)
         return underway, rows, sums, report
+
+    def by_itself(i: Scalar, carry: tuple[Tree, Sums, ClientReport]) -> tuple[Tree, Sums, ClientReport]:
+        rows, sums, report = carry
+        who = packing.alone[i][None]
+        own = given(rows, who)
+        underway = _stepped(job, _across(job.begin)(own), packing.alone_steps[i])
+        replies, memories, meters = _across(job.end)(own, underway)
+        sums, rows, report = counted(replies, memories, meters, who, sums, rows, report)
+        return rows, sums, report
 
     def counted(
         replies: Tree, memories: Tree, meters: Meter, ends: Array, sums: Sums, rows: Tree, report: ClientReport
@@ -104,10 +119,14 @@ def run_lanes(
         report = jax.tree.map(lambda a, x: a.at[ends].set(x.astype(a.dtype), mode="drop"), report, new)
         return sums, rows, report
 
-    reply, *_ = jax.eval_shape(job.whole, one)
+    # Halves are quick to trace: they leave out the steps.
+    reply, *_ = jax.eval_shape((lambda one: job.end(one, job.begin(one))) if split else job.whole, one)
     underway = _across(job.begin)(given(rows, packing.first)) if split else ()
     carry = underway, rows, empty_sums(reply, cohort.weight.dtype), empty_report(room)
     _, rows, sums, report = jax.lax.fori_loop(0, packing.events, event, carry)
+    if split and packing.alone.shape[-1]:
+        alone = jnp.sum(packing.alone < room)
+        rows, sums, report = jax.lax.fori_loop(0, alone, by_itself, (rows, sums, report))
     return sums, rows, report
 
 

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
 from fedloom.engines.aggregate import Outcome, empty_report, received
-from fedloom.engines.keys import client_key, exchange_key, lasting_key, solve_key
+from fedloom.engines.keys import keys_of_rounds
 from fedloom.engines.lanes import CohortArrays, run_lanes
 from fedloom.engines.packing import Packing
 from fedloom.engines.split_solve import Job
@@ -30,18 +30,17 @@ def run_rounds(
     rows: Tree,
     cohorts: tuple[CohortArrays, ...],
     packings: tuple[Packing, ...],
-    key: Key,
     t: Scalar,
     n: Scalar,
     devices: int = 1,
 ) -> tuple[Tree, Tree, tuple[Outcome, ...]]:
-    """n rounds from round t. n is not compiled in, so that chunks of any length run the same program.
+    """n rounds from round t, of cohorts `with_keys`. n is not compiled in: chunks of any length run the same program.
 
     With several devices each runs its own lanes; all have all data and memories, and add up replies after each
     exchange. What an outcome says of clients then has the devices as its first axis.
     """
     if devices == 1:
-        return _rounds(algorithm, solver, federation, server, rows, cohorts, packings, key, t, n, axis=None)
+        return _rounds(algorithm, solver, federation, server, rows, cohorts, packings, t, n, axis=None)
 
     def on_each(*args: Any) -> Any:
         server, rows, outcomes = partial(_rounds, axis=AXIS)(*args)
@@ -54,10 +53,10 @@ def run_rounds(
     return jax.shard_map(
         on_each,
         mesh=mesh(devices),
-        in_specs=(here, here, here, here, here, here, (of_packing,) * len(cohorts), here, here, here),
+        in_specs=(here, here, here, here, here, here, (of_packing,) * len(cohorts), here, here),
         out_specs=(here, here, (outcome,) * len(cohorts)),
         check_vma=False,  # it cannot know that all devices come to the same server state
-    )(algorithm, solver, federation, server, rows, cohorts, packings, key, t, n)
+    )(algorithm, solver, federation, server, rows, cohorts, packings, t, n)
 
 
 @cache
@@ -79,19 +78,11 @@ def _rounds(
     rows: Tree,
     cohorts: tuple[CohortArrays, ...],
     packings: tuple[Packing, ...],
-    key: Key,
     t: Scalar,
     n: Scalar,
     axis: str | None,
 ) -> tuple[Tree, Tree, tuple[Outcome, ...]]:
     """On one device: the only one, or one of several along `axis`."""
-
-    # All keys at once: JAX's generator is a loop, which for a few numbers costs as much as for thousands.
-    rounds = t + jnp.arange(cohorts[0].ids.shape[0])
-    keys = [jax.vmap(lambda t, e=e: exchange_key(key, t, e))(rounds) for e in range(len(cohorts))]
-    cohorts = tuple(_with_keys(cohort, k) for cohort, k in zip(cohorts, keys, strict=True))
-    if solver.lasting:
-        cohorts = tuple(_with_lasting_keys(cohort, key, e) for e, cohort in enumerate(cohorts))
 
     def one_round(i: Scalar, carry: tuple[Tree, Tree, tuple[Outcome, ...]]) -> tuple[Tree, Tree, tuple[Outcome, ...]]:
         server, rows, outcomes = carry
@@ -99,7 +90,7 @@ def _rounds(
         for e in range(len(cohorts)):
             cohort = jax.tree.map(lambda x: x[i], cohorts[e])
             packing = Packing(packings[e].owner[i], *(x[i, 0] for x in packings[e][1:]))
-            job = Job(algorithm, solver, federation, None, e, keys[e][i], t + i)
+            job = Job(algorithm, solver, federation, None, e, cohort.key, t + i)
             server, rows, outcome = _exchange(job, server, rows, cohort, packing, active, axis)
             active = outcome.counted
             written = jax.tree.map(lambda a, x: a.at[i].set(x), outcomes[e], outcome)
@@ -115,14 +106,16 @@ def _rounds(
     return jax.lax.fori_loop(0, n, one_round, (server, rows, outcomes))
 
 
-def _with_keys(cohort: CohortArrays, key: Key) -> CohortArrays:
-    keys = jax.vmap(jax.vmap(client_key, in_axes=(None, 0)))(key, cohort.ids)
-    return cohort._replace(keys=keys, solve_keys=jax.vmap(jax.vmap(solve_key))(keys))
+def with_keys(cohorts: tuple[CohortArrays, ...], key: Key, t: int, solver: Solver) -> tuple[CohortArrays, ...]:
+    """The cohorts of the rounds from t with all their keys.
 
-
-def _with_lasting_keys(cohort: CohortArrays, key: Key, e: int) -> CohortArrays:
-    solves = jax.vmap(jax.vmap(lambda k: lasting_key(key, e, k)))(cohort.ids)
-    return cohort._replace(solves=solves, solve_keys=jax.vmap(jax.vmap(solve_key))(solves))
+    All at once: JAX's generator is a loop, which for a few numbers costs as much as for thousands. And in a program of
+    their own, which all methods share: it would be a large part of the compilation of each.
+    """
+    return tuple(
+        cohort._replace(**keys_of_rounds(key, t, e, cohort.ids, solver.lasting)._asdict())
+        for e, cohort in enumerate(cohorts)
+    )
 
 
 def _exchange(

@@ -25,7 +25,7 @@ from fedloom.engines.plan import Plan
 from fedloom.engines.records import Record, Sizes
 from fedloom.engines.run import Run
 from fedloom.engines.sync_clock import NoClock, SyncClock, timed
-from fedloom.engines.sync_program import on_devices, run_rounds
+from fedloom.engines.sync_program import on_devices, run_rounds, with_keys
 from fedloom.systems import System
 
 
@@ -92,11 +92,11 @@ def _records(run: Run, sizes: Sizes, clock: SyncClock | NoClock, chunk: int, pac
         store.round = None
         everybody = np.concatenate([draw.ids for cohorts in draws for draw in cohorts])
         rows = store.lend(everybody, rounds * len(run.algorithm.exchanges) * run.cohort_room)
-        cohorts = arrays_of(run, draws, store.slots, rounds)
-        state = on_devices((record.server, rows), devices)
+        cohorts = with_keys(arrays_of(run, draws, store.slots, rounds), run.key, t, run.solver)
+        state = on_devices((record.server, rows, cohorts), devices)
         del rows  # they are donated
         server, rows, outcomes = run_rounds(
-            run.algorithm, run.solver, federation, *state, cohorts, packings, run.key, t, len(draws), devices
+            run.algorithm, run.solver, federation, *state, packings, t, len(draws), devices
         )
         failed: Exception | None = None
         try:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, special, stats
+import scipy  # which imports its parts when they are used: some take a second
 
 INTERVAL = 0.05  # 95% intervals
 # The probability of a wrong statement anywhere in a comparison. At most 5% is promised; the margin is for what
@@ -53,7 +53,7 @@ class Spread(NamedTuple):
 
 
 def _quantile(level: float, freedom: float) -> float:
-    return -float(special.stdtrit(freedom, level / 2))
+    return -float(scipy.special.stdtrit(freedom, level / 2))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Difference:
             return self.spread.room(self.seeds, math.exp(log_level)) - abs(self.mean)
 
         least = math.log(1e-100)  # smaller ones overflow
-        return math.exp(optimize.brentq(beyond, least, 0.0)) if beyond(least) > 0 else 0.0
+        return math.exp(scipy.optimize.brentq(beyond, least, 0.0)) if beyond(least) > 0 else 0.0
 
     def interval(self, level: float = INTERVAL) -> tuple[float, float]:
         """It holds the true difference with the probability 1 - level."""
@@ -93,7 +93,7 @@ class Difference:
             return float(self.mean != 0)
         of_seeds = _quantile(level, seeds - 1) ** 2 * self.spread.seed / seeds / room  # d room / d log(sd of seeds)
         uncertain = self.spread.variance(seeds) + of_seeds**2 / (2 * (seeds - 1))
-        return float(stats.norm.cdf((abs(self.mean) - room) / math.sqrt(uncertain)))
+        return float(scipy.special.ndtr((abs(self.mean) - room) / math.sqrt(uncertain)))
 
     def more_seeds(self, level: float) -> int | None:
         """How many more seeds would show the difference (power 0.8); None if no number does, the test set being small.
@@ -112,7 +112,7 @@ class Difference:
         """How many times larger the test set must be before any number of seeds decides; None: it is not the reason."""
         if self.mean == 0 or self.spread.test_set == 0:
             return None
-        needed = (abs(self.mean) / float(stats.norm.isf(level / 2) + stats.norm.ppf(POWER))) ** 2
+        needed = (abs(self.mean) / float(scipy.special.ndtri(POWER) - scipy.special.ndtri(level / 2))) ** 2
         return max(self.spread.test_set / needed, 1.0)
 
 

@@ -18,11 +18,13 @@ from fedloom.experiments.definition import Checked, Experiment
 from fedloom.experiments.origins import origin
 from fedloom.experiments.used_files import digests
 from fedloom.hyperparameters import brief
-from fedloom.tasks import Loaded, Task
+from fedloom.native import build
+from fedloom.tasks import Loaded
 from fedloom.tasks.evaluated import owners_of_tests
 from fedloom.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy")
+KERNELS = "native kernels"  # named beside the packages where a model uses them: their rounding is their own
 DRAWN = 100  # clients shown in the picture of the split
 
 
@@ -30,6 +32,8 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
     """The versions of everything that can change the bits of a result; of more packages where these are installed."""
     found = {name: metadata.version(name) for name in PACKAGES}
     for name in packages:
+        if name == KERNELS and build.kernels():
+            found[name] = build.version()
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return {"fedloom": __version__, "python": platform.python_version(), **found}
@@ -41,11 +45,15 @@ def other_versions(old: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return [f"{name} {old.get(name, 'not used')} (here {now.get(name, 'not used')})" for name in names]
 
 
-def _packages(task: Task) -> tuple[str, ...]:
+def _packages(checked: Checked) -> tuple[str, ...]:
     """What a task's model and criterion need besides JAX."""
+    task = checked.loaded.task
+    kernels = (
+        (KERNELS,) if build.used_in(lambda f, w: f.objective(0).loss(w), checked.run.federation, checked.run.w) else ()
+    )
     model = () if task.model is None else task.model.packages
     criterion = getattr(task.criterion, "of", task.criterion)  # of rows that are coupled
-    return (*model, *getattr(criterion, "packages", ()))
+    return (*kernels, *model, *getattr(criterion, "packages", ()))
 
 
 def machine() -> dict[str, Any]:
@@ -54,7 +62,7 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "device": f"{device.platform}: {device.device_kind}",
-        "float64": jax.numpy.zeros(0).dtype == "float64",
+        "float64": jax.dtypes.canonicalize_dtype(float) == "float64",
     }
 
 
@@ -110,6 +118,6 @@ def about(experiment: Experiment, checked: Checked) -> dict[str, Any]:
         "metrics": {name: m.larger_is_better for name, m in metrics.items()},
         "bounds": {name: [b if math.isfinite(b) else None for b in m.bounds] for name, m in metrics.items()},
         "files": digests([experiment]),
-        "versions": versions(_packages(checked.loaded.task)),
+        "versions": versions(_packages(checked)),
         "machine": machine(),
     }

@@ -98,7 +98,7 @@ class Experiment:
     rounds: int = static(_integer(1), "number of rounds")
     evaluate_every: int = static(
         _integer(1),
-        "rounds between evaluations (default: 100 evaluations in total); the last round is always evaluated",
+        "rounds between evaluations (default: 100 evaluations, or as many as the task says); the last is always one",
         default=1,
     )
     evaluate: tuple[str, ...] | None = static(

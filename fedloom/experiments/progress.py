@@ -4,15 +4,14 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, TextIO
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Column
+from typing import TYPE_CHECKING, Any, TextIO
 
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.result import NOT_METRICS, Result, Row
 from fedloom.tasks.evaluated import TEST_BLOCKS
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SOON = 20.0  # seconds of the first run after which the length of the study is said, even if that run goes on
 EVERY = 10.0  # seconds between the plain lines of one run
@@ -176,7 +175,11 @@ class Lines:
 class Live:
     """Two progress bars, for the study and for the run, and a line for every method that is done."""
 
-    def __init__(self, console: Console | None = None):
+    def __init__(self, console: "Console | None" = None):
+        from rich.console import Console  # imported late: only a terminal needs it
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
+
         self.console = console or Console(stderr=True)
         self.bars = Progress(
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, min_width=12)),
@@ -194,8 +197,8 @@ class Live:
         self.results: list[Result] = []
         for task in self.bars.task_ids:  # of the runs before, in a study that grew
             self.bars.remove_task(task)
-        self.study: TaskID = self.bars.add_task("runs", total=len(runs), words="")
-        self.run: TaskID = self.bars.add_task("", total=1, words="compiling")
+        self.study = self.bars.add_task("runs", total=len(runs), words="")
+        self.run = self.bars.add_task("", total=1, words="compiling")
         self.bars.start()
 
     def row(self, name: str, experiment: Experiment, row: Row) -> None:

@@ -47,7 +47,7 @@ def experiment(
         setting = setting_of(found, ALGORITHMS[name], variant, engine)
     else:
         raise ValueError(f"There is no algorithm {name!r}.{nearest(str(name), ALGORITHMS)}")
-    every = _every(changes.get("rounds", setting.rounds))
+    every = _every(found, changes.get("rounds", setting.rounds))
     own = Experiment(
         task,
         setting.algorithm,
@@ -77,7 +77,7 @@ def from_config(plain: Mapping[str, Any], recorded: bool = False) -> Experiment:
         given |= {f"algorithm.{field}": value for field, value in algorithm.items() if field != "name"}
     own = experiment(plain["task"], None if name is None else _text(name, "algorithm"), **given)
     if "rounds" in plain:
-        own = dataclasses.replace(own, evaluate_every=_every(plain["rounds"]))
+        own = dataclasses.replace(own, evaluate_every=_every(find_task(_text(plain["task"], "task")), plain["rounds"]))
     return changed(own, {key: value for key, value in plain.items() if key != "task"})
 
 
@@ -97,9 +97,9 @@ def methods(task: str | Task, variant: str | None = None, engine: str | None = N
     return [name for name in found if engine != "events" or ALGORITHMS[name].tolerates_staleness]
 
 
-def _every(rounds: Any) -> int:
-    """A hundred evaluations, if there are that many rounds."""
-    return max(1, rounds // 100) if isinstance(rounds, int) and rounds < 2**32 else 1
+def _every(task: Task, rounds: Any) -> int:
+    """As many evaluations as the task asks for, if there are that many rounds."""
+    return max(1, rounds // task.evaluations) if isinstance(rounds, int) and rounds < 2**32 else 1
 
 
 def _first(task: Task, variant: str | None, engine: str | None = None) -> Mapping[str, Setting]:

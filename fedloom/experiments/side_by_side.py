@@ -76,20 +76,24 @@ def _run(runs: Sequence[PlacedRun], progress: Progress | None) -> list[Result]:
         others = first.engine != "simulate" or first.system is not None
         if first.on_nonfinite == "drop" or checked.evaluation.of_method or first.plan != "auto" or others:
             most = 1  # the grid engine does not support these
-        for part in np.array_split(group, math.ceil(len(group) / most)):  # nearly equal sizes need fewer programs
-            batch = part.tolist()
+        parts = np.array_split(group, math.ceil(len(group) / most))  # of nearly equal sizes, the largest first
+        for part in parts:
+            batch, room = part.tolist(), len(parts[0])
             left = [i for i in batch if i not in results]
-            if len(batch) == 1 and left:
+            if room == 1 and left:
                 results[batch[0]] = run_one(runs[batch[0]], progress)
             elif left:
-                results |= _together(runs, batch, left, checked, progress)
+                results |= _together(runs, batch, left, checked, progress, room)
     return [results[i] for i in range(len(runs))]
 
 
 def _together(
-    runs: Sequence[PlacedRun], batch: list[int], left: list[int], checked: Checked, progress: Progress | None
+    runs: Sequence[PlacedRun], batch: list[int], left: list[int], checked: Checked, progress: Progress | None, room: int
 ) -> dict[int, Result]:
-    """The runs of a batch in one program, from their start; only those that are left are logged."""
+    """The runs of a batch in one program, from their start; only those that are left are logged.
+
+    Batches with room for equally many runs share the program: the last run fills the room that is left.
+    """
     results: dict[int, Result] = {}
     e, loaded = runs[batch[0]].experiment, checked.loaded  # which they share, but for numbers
     with contextlib.ExitStack() as opened:
@@ -97,7 +101,8 @@ def _together(
         first = checked.evaluation.of(loaded.w)
         for log in logs.values():
             log.begin(first)
-        algorithms, solvers = ([getattr(runs[i][1], part) for i in batch] for part in ("algorithm", "solver"))
+        full = batch + batch[-1:] * (room - len(batch))
+        algorithms, solvers = ([getattr(runs[i][1], part) for i in full] for part in ("algorithm", "solver"))
         for record in grid.run_records(checked.run, algorithms, solvers, min(e.evaluate_every, e.rounds)):
             values = checked.evaluation.of_each(record.w)
             record = record._replace(servers=jax.device_get(record.servers))

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from fedloom.data.empirical_risk import in_chunks, rows_at, rows_at_once
+from fedloom.data.empirical_risk import rows_at
+from fedloom.data.passes import in_chunks, rows_at_once
 from fedloom.data.split import Split
 from fedloom.loss import Coupled
 from fedloom.metrics.scored import OfAll, Ratio, Scored, given_to, ratios

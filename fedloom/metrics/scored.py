@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, softmax
+import scipy  # which imports its parts when they are used: some take a second
 
 from fedloom.data.split import Split
 from fedloom.loss import Coupled
@@ -172,7 +172,7 @@ def given_to(
     if kind == "outputs":
         return scores
     if scores.shape == y.shape:  # a logit for each label
-        return expit(scores) if kind == "probabilities" else (scores > 0).astype(int)
+        return scipy.special.expit(scores) if kind == "probabilities" else (scores > 0).astype(int)
     if scores.shape[:-1] != y.shape:
         raise ValueError(
             f"Metric {metric.name!r} needs {kind}, but outputs of shape {np.shape(outputs)} are no class scores for "
@@ -180,7 +180,11 @@ def given_to(
         )
     if kind == "labels":
         return np.argmax(scores, axis=-1)
-    return expit(scores[..., 1] - scores[..., 0]) if scores.shape[-1] == 2 else softmax(scores, axis=-1)
+    return (
+        scipy.special.expit(scores[..., 1] - scores[..., 0])
+        if scores.shape[-1] == 2
+        else scipy.special.softmax(scores, axis=-1)
+    )
 
 
 def _are_class_scores(scores: np.ndarray, y: np.ndarray, criterion: Criterion | Coupled | None) -> bool:

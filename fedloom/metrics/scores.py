@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from scipy.stats import rankdata
+import scipy  # which imports its parts when they are used: some take a second
 
 from fedloom.loss import Coupled
 
@@ -189,7 +189,7 @@ def _area(y: np.ndarray, outputs: np.ndarray) -> float:
     ones = int(np.sum(y == 1))
     if ones in (0, len(y)):
         return math.nan
-    return float((np.sum(rankdata(scores)[y == 1]) - ones * (ones + 1) / 2) / (ones * (len(y) - ones)))
+    return float((np.sum(scipy.stats.rankdata(scores)[y == 1]) - ones * (ones + 1) / 2) / (ones * (len(y) - ones)))
 
 
 auc = Metric.of_all(_area, "auc", of="outputs", bounds=SHARE)  # area under the ROC curve; nan if a class is missing

@@ -36,6 +36,13 @@ def write(study: Study, directory: str | os.PathLike[str], extra: Iterable[page.
     An earlier report in the directory is replaced; files that do not belong to a report are never overwritten.
     """
     path = pathlib.Path(directory)
+    for name, content in make_room(study, path, extra).items():
+        write_whole(path / name, content())
+    return path / REPORT
+
+
+def make_room(study: Study, path: pathlib.Path, extra: Iterable[page.Extra] = ()) -> dict[str, Callable[[], bytes]]:
+    """Make the directory for a report, or say why that cannot be. Return what will be written, by file name."""
     if not study.results:
         raise ValueError("The study has no results to report.")
     files: dict[str, Callable[[], bytes]] = {
@@ -48,9 +55,7 @@ def write(study: Study, directory: str | os.PathLike[str], extra: Iterable[page.
         files |= {f"{name}.{kind}": partial(_drawn, draw, kind) for kind in ("png", "svg")}
     _refuse_to_overwrite(path, files)
     path.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        write_whole(path / name, content())
-    return path / REPORT
+    return files
 
 
 def _pictures(study: Study) -> dict[str, Callable[[], Figure]]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-import scipy.stats
+import scipy  # which imports its parts when they are used: some take a second
 
 from fedloom.evidence.groups import by_name as by_name
 from fedloom.evidence.groups import by_task as by_task
@@ -82,7 +82,7 @@ class Band:
 
 def quantile(seeds: int) -> float:
     """Student's t for the interval of a mean over so many seeds."""
-    return float(scipy.stats.t.isf(INTERVAL / 2, seeds - 1))
+    return -float(scipy.special.stdtrit(seeds - 1, INTERVAL / 2))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -4,11 +4,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 
 from fedloom.client import Objective
 from fedloom.hyperparameters import frozen, hyper, nonnegative, positive
-from fedloom.problem import Key, Problem, Scalar, Solution
+from fedloom.problem import Key, Problem, Scalar, Solution, ravel
 from fedloom.schedules import Schedule, at, scheduled_positive
 from fedloom.solvers.batches import Minibatch
 
@@ -46,11 +45,11 @@ class Adagrad(Minibatch):
 
     def step(self, state: State, s: Scalar, objective: Objective, key: Key) -> State:
         problem, v, a, lr, spent, first = state
-        positions, mask, key = self.batch(s, objective, key, first)
-        g = problem.gradient(objective.batch_grad(v, positions, mask, key), v)
+        g, examples = self.batch_grad(v, s, objective, key, first)
+        g = problem.gradient(g, v)
         a = jax.tree.map(lambda x, y: x + y**2, a, g)
         v = jax.tree.map(lambda x, y, z: x - lr * y / (jnp.sqrt(z) + self.epsilon), v, g, a)
-        return State(problem, v, a, lr, spent + jnp.sum(mask, dtype=jnp.int32), first)
+        return State(problem, v, a, lr, spent + examples, first)
 
     def end(self, state: State) -> Solution:
-        return Solution(ravel_pytree(state.v)[0], state.spent, accumulator=ravel_pytree(state.a)[0])
+        return Solution(ravel(state.v), state.spent, accumulator=ravel(state.a))

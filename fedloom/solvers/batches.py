@@ -48,8 +48,10 @@ class Minibatch(StepSolver):
 
         A client with fewer examples than a batch has one partial batch, whatever `drop_last` says.
         """
-        batch = capacity if self.batch_size is None else min(self.batch_size, capacity)
         n = np if isinstance(size, np.ndarray) else jnp
+        if self.batch_size is None:
+            return capacity, n.ones_like(size)
+        batch = min(self.batch_size, capacity)
         return batch, n.maximum(size // batch if self.drop_last else -(-size // batch), 1)
 
     def steps_for(self, size: Any, capacity: int, work: Any) -> Any:
@@ -70,6 +72,16 @@ class Minibatch(StepSolver):
         if batch < objective.capacity:  # else a batch is all a client has, in any order
             place = shuffled(key, s // per_epoch, jnp.where(mask, place, 0), objective.size, objective.capacity)
         return place, mask, jax.random.fold_in(key, s)
+
+    def batch_grad(
+        self, params: Any, s: Scalar, objective: Objective, key: Key, first: Scalar | None
+    ) -> tuple[Any, Scalar]:
+        """Step s: the gradient, as a tree, of the mean loss over its examples, and how many they are."""
+        positions, mask, key = self.batch(s, objective, key, first)
+        if positions.size == objective.capacity > getattr(objective, "width", objective.capacity):
+            # All a client has, where clients differ: a pass, so that the small ones are not filled up.
+            return objective.full_grad(params, key), jnp.asarray(objective.size, jnp.int32)  # type: ignore[attr-defined]
+        return objective.batch_grad(params, positions, mask, key), jnp.sum(mask, dtype=jnp.int32)
 
 
 def shuffled(key: Key, epoch: Scalar, place: Any, n: Scalar, capacity: int) -> Any:

@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 
 from fedloom.client import Objective
 from fedloom.hyperparameters import frozen, optax_optimizer, static
 from fedloom.hyperparameters import optimizer as named
-from fedloom.problem import Key, Problem, Scalar, Solution
+from fedloom.problem import Key, Problem, Scalar, Solution, ravel
 from fedloom.solvers.batches import Minibatch
 
 _adam = named("adam", learning_rate=1e-3)
@@ -41,10 +40,10 @@ class Optax(Minibatch):
 
     def step(self, state: State, s: Scalar, objective: Objective, key: Key) -> State:
         problem, v, slots, spent, first = state
-        positions, mask, key = self.batch(s, objective, key, first)
-        g = problem.gradient(objective.batch_grad(v, positions, mask, key), v)
+        g, examples = self.batch_grad(v, s, objective, key, first)
+        g = problem.gradient(g, v)
         updates, slots = self.optimizer.update(g, slots, v)
-        return State(problem, optax.apply_updates(v, updates), slots, spent + jnp.sum(mask, dtype=jnp.int32), first)
+        return State(problem, optax.apply_updates(v, updates), slots, spent + examples, first)
 
     def end(self, state: State) -> Solution:
-        return Solution(ravel_pytree(state.v)[0], state.spent)
+        return Solution(ravel(state.v), state.spent)

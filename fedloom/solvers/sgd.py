@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 
 from fedloom.client import Objective
 from fedloom.hyperparameters import choice, frozen, hyper, nonnegative, optional, positive, probability, static
-from fedloom.problem import Key, Problem, Scalar, Solution
+from fedloom.problem import Key, Problem, Scalar, Solution, ravel
 from fedloom.schedules import Schedule, at, scheduled_positive
 from fedloom.solvers.batches import Minibatch
 
@@ -59,10 +58,9 @@ class SGD(Minibatch):
 
     def step(self, state: State, s: Scalar, objective: Objective, key: Key) -> State:
         problem, v, m, lr, steps, spent, first = state
-        positions, mask, key = self.batch(s, objective, key, first)
-        g = objective.batch_grad(v, positions, mask, key)
+        g, examples = self.batch_grad(v, s, objective, key, first)
         if self.reduction == "sum":
-            g = jax.tree.map(lambda x: x * jnp.sum(mask).astype(x.dtype), g)
+            g = jax.tree.map(lambda x: x * examples.astype(x.dtype), g)
         g = problem.gradient(g, v)
         if self.clip is not None:
             shrink = jnp.minimum(1, self.clip / jnp.maximum(optax.tree.norm(g), self.clip))
@@ -72,8 +70,8 @@ class SGD(Minibatch):
         if self.momentum is not None:
             m = g = jax.tree.map(lambda x, y: self.momentum * x + y, m, g)
         v = jax.tree.map(lambda x, y: x - lr * y, v, g)
-        return State(problem, v, m, lr, steps + 1, spent + jnp.sum(mask, dtype=jnp.int32), first)
+        return State(problem, v, m, lr, steps + 1, spent + examples, first)
 
     def end(self, state: State) -> Solution:
         lr_sum = state.lr * state.steps if "lr_sum" in self.offers else jnp.nan
-        return Solution(ravel_pytree(state.v)[0], state.spent, lr_sum=lr_sum)
+        return Solution(ravel(state.v), state.spent, lr_sum=lr_sum)

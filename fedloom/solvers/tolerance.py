@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedloom.client import Objective, Solver, portion
+from fedloom.client import Objective, Solver, portion, resting
 from fedloom.hyperparameters import choice, count, finite, frozen, hyper, static
 from fedloom.problem import Key, Problem, Scalar, Solution
 from fedloom.schedules import Schedule, at, scheduled_positive
@@ -48,7 +48,7 @@ class ToTolerance(Solver):
         tolerance = at(self.tolerance, t)
         limit = portion(work, self.max_steps)
 
-        def gradient(v: Any) -> Any:
+        def gradient(v: Any, objective: Objective = objective) -> Any:
             return problem.gradient(objective.grad(v), v)
 
         first = gradient(start)
@@ -71,9 +71,10 @@ class ToTolerance(Solver):
             return (residual(v, g) > tolerance) & (steps < limit)
 
         def step(state: Any) -> Any:
+            solved = ~go_on(state)  # as others, side by side, go on
             v, g, steps = state
             v = v - lr * g
-            return v, gradient(v), steps + 1
+            return v, gradient(v, resting(objective, solved)), steps + 1
 
         state = (start, first, jnp.zeros((), jnp.int32))
         v, g, steps = jax.lax.while_loop(go_on, step, state)

@@ -41,7 +41,7 @@ def sample_rows(loaded: "Loaded", n: int, seed: int = 0) -> np.ndarray:
 def sample_loss(federation: Examples, rows: jax.Array, w: Vector) -> Scalar:
     """The mean loss over some rows of the training store."""
     n = rows.shape[0]
-    return EmpiricalRisk(federation.store, rows, 0, n, n, federation.loss_of, federation.unravel).loss(w)
+    return EmpiricalRisk(federation.store, rows, 0, n, n, n, federation.loss_of, federation.unravel).loss(w)
 
 
 @jax.jit

@@ -65,6 +65,7 @@ class Task:
     reported: tuple[Reported, ...] = ()
     target: tuple[str, float] | None = None  # the metric by which methods are compared, and the value to reach
     needs: tuple[str, ...] = ()  # what must be in the data directory, by the names in docs/data.md
+    evaluations: int = 100  # of a run; fewer where the test set is large beside a round's work
 
     def __post_init__(self) -> None:
         names = ["loss", *(m.name for m in self.metrics)]
