@@ -35,7 +35,7 @@ def conv_outputs(model, x):
     sides = []
 
     def spy(p, x, stride=1, padding="VALID"):
-        y = layers.conv_native(p, x, stride, padding)
+        y = layers.conv_by_xla(p, x, stride, padding)
         sides.append((p["w"].shape[0], y.shape[1], y.shape[-1]))
         return y
 

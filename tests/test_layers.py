@@ -49,7 +49,7 @@ def test_convolution(case):
     p, x = kernel(*shape), RNG.normal(size=(2, *image))
     fast, native = (
         values_and_gradients(lambda p, x, f=f: f(p, x, stride, padding), p, x)
-        for f in (layers.conv_by_slices, layers.conv_native)
+        for f in (layers.conv_by_slices, layers.conv_by_xla)
     )
     assert_trees_close(fast, native)
 
@@ -74,7 +74,7 @@ def test_convolution_is_its_definition(case, pads):
 
 def test_convolution_with_a_kernel_for_each_client():
     p, x = kernel(3, 3, 2, 3, clients=(4,)), RNG.normal(size=(4, 2, 6, 5, 2))
-    fast, native = (values_and_gradients(jax.vmap(f), p, x) for f in (layers.conv_by_slices, layers.conv_native))
+    fast, native = (values_and_gradients(jax.vmap(f), p, x) for f in (layers.conv_by_slices, layers.conv_by_xla))
     assert_trees_close(fast, native)
     one_by_one = jnp.stack([layers.conv_by_slices(jax.tree.map(lambda a, k=k: a[k], p), x[k]) for k in range(4)])
     close(fast[0], one_by_one)
@@ -99,21 +99,21 @@ def test_convolution_by_tiles(case):
     p, x = kernel(3, 3, 2, 3), RNG.normal(size=(2, *image, 2))
     tiles, native = (
         values_and_gradients(f, p, x)
-        for f in (lambda p, x: layers.conv_by_tiles(p, x, padding), lambda p, x: layers.conv_native(p, x, 1, padding))
+        for f in (lambda p, x: layers.conv_by_tiles(p, x, padding), lambda p, x: layers.conv_by_xla(p, x, 1, padding))
     )
     assert_trees_close(tiles, native)
 
 
 def test_convolution_by_tiles_with_a_kernel_for_each_client():
     p, x = kernel(3, 3, 2, 3, clients=(4,)), RNG.normal(size=(4, 2, 7, 6, 2))
-    tiles, native = (values_and_gradients(jax.vmap(f), p, x) for f in (layers.conv_by_tiles, layers.conv_native))
+    tiles, native = (values_and_gradients(jax.vmap(f), p, x) for f in (layers.conv_by_tiles, layers.conv_by_xla))
     assert_trees_close(tiles, native)
 
 
 def test_tiles_lose_little_precision():
     """In float32, as its docstring says: a few units of the last place of the outputs' typical size."""
     p, x = kernel(3, 3, 16, 8), RNG.normal(size=(2, 18, 18, 16))
-    exact = layers.conv_native(p, x)
+    exact = layers.conv_by_xla(p, x)
     p32, x32 = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), (p, x))
     error = layers.conv_by_tiles(p32, x32).astype(float) - exact
     assert np.std(error) < 2e-6 * np.std(exact)
@@ -121,7 +121,7 @@ def test_tiles_lose_little_precision():
 
 def test_many_channels_go_by_tiles(monkeypatch):
     used = []
-    monkeypatch.setattr(layers, "conv3x3", lambda x, w: used.append(x.shape) or layers.conv_native({"w": w}, x))
+    monkeypatch.setattr(layers, "conv3x3", lambda x, w: used.append(x.shape) or layers.conv_by_xla({"w": w}, x))
     for shape, side, stride in [
         ((3, 3, 16, 1), 6, 1),
         ((3, 3, 8, 1), 6, 1),
@@ -129,14 +129,14 @@ def test_many_channels_go_by_tiles(monkeypatch):
         ((5, 5, 16, 1), 6, 1),
     ]:
         p, x = kernel(*shape), RNG.normal(size=(1, side, side, shape[2]))
-        close(layers.conv(p, x, stride), layers.conv_native(p, x, stride))
+        close(layers.conv(p, x, stride), layers.conv_by_xla(p, x, stride))
     assert used == [(1, 6, 6, 16)]
 
 
 def test_the_parameters_decide_the_precision():
     p32 = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), kernel(3, 3, 1, 2))
     x = RNG.normal(size=(2, 5, 5, 1))
-    for f in (layers.conv_by_slices, layers.conv_native):
+    for f in (layers.conv_by_slices, layers.conv_by_xla):
         y, (dp, dx) = values_and_gradients(f, p32, x)
         assert (y.dtype, dp["w"].dtype, dx.dtype) == (jnp.float32, jnp.float32, jnp.float64)
     assert layers.conv_by_slices(p32, (10 * x).astype(np.uint8)).dtype == jnp.float32
@@ -160,7 +160,7 @@ def test_windows_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match=r"window of \(3, 3\) does not fit into images of \(2, 6\)"):
         layers.conv_by_slices(kernel(3, 3, 1, 1), np.zeros((1, 2, 6, 1)))
     with pytest.raises(ValueError, match="padding must be 'VALID', 'SAME' or an integer, got 'same'"):
-        layers.conv_native(kernel(3, 3, 1, 1), np.zeros((1, 4, 4, 1)), 1, "same")
+        layers.conv_by_xla(kernel(3, 3, 1, 1), np.zeros((1, 4, 4, 1)), 1, "same")
     with pytest.raises(ValueError, match="3 channels cannot be divided into 2 equal groups"):
         layers.group_norm(layers.norm_weights(3), jnp.zeros((1, 2, 2, 3)))
 

@@ -42,7 +42,7 @@ MASK = np.array([[1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 0, 1], [1, 1, 0, 0, 0, 0]], bo
 def test_lstm(mask, biases):
     p, x = _lstm_params(4, 5, biases=biases), RNG.normal(size=(3, 6, 4))
     fast, native = (
-        values_and_gradients(lambda p, x, f=f: f(p, x, mask), p, x) for f in (lstm.lstm_stored, lstm.lstm_native)
+        values_and_gradients(lambda p, x, f=f: f(p, x, mask), p, x) for f in (lstm.lstm_stored, lstm.lstm_by_scan)
     )
     assert_trees_close(fast, native)
     close(fast[0], numpy_lstm(jax.tree.map(np.asarray, p), x, mask))
@@ -58,7 +58,7 @@ def test_lstm_with_weights_for_each_client(masked):
         return values_and_gradients(lambda p, x: jax.vmap(f, in_axes)(p, x, mask), p, x)
 
     fast = both(lstm.lstm_stored)
-    assert_trees_close(fast, both(lstm.lstm_native))
+    assert_trees_close(fast, both(lstm.lstm_by_scan))
     for k in range(2):
         own = {name: np.asarray(value[k]) for name, value in p.items()}
         close(fast[0][k], numpy_lstm(own, x[k], mask[k] if masked else None))
@@ -83,7 +83,7 @@ def test_the_backend_chooses_the_version(monkeypatch):
 def test_a_step_of_one_sequence():
     """The recurrent weights have no say in the first step."""
     p, x = _lstm_params(2, 3), RNG.normal(size=(2, 1, 2))
-    fast, native = (values_and_gradients(f, p, x) for f in (lstm.lstm_stored, lstm.lstm_native))
+    fast, native = (values_and_gradients(f, p, x) for f in (lstm.lstm_stored, lstm.lstm_by_scan))
     assert_trees_close(fast, native)
     assert not np.any(fast[1][0]["wh"])
 

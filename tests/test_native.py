@@ -1,6 +1,9 @@
 """Kernels in C++: equal to the layers in JAX in values and gradients, and never in the way of a run."""
 
+import operator
 import pathlib
+import platform
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -30,7 +33,7 @@ def cache():
 
 @pytest.fixture
 def compiler():
-    if not build.kernels():
+    if not build.kernels("conv"):
         pytest.skip("needs a C++ compiler")
 
 
@@ -43,7 +46,7 @@ def example(*shape, out, seed=0):
 
 def in_jax(p, x, padding, pool):
     """The definition, in the precision of the parameters."""
-    y = layers.conv_native(p, x, 1, padding)
+    y = layers.conv_by_xla(p, x, 1, padding)
     return layers.relu_pool(y) if pool else jax.nn.relu(y)
 
 
@@ -60,16 +63,16 @@ def close(ours, theirs, tolerance=1e-5):
     jax.tree.map(one, ours, theirs)
 
 
+SHAPES = [
+    ((1, 6, 6, 16), 16, "VALID"),
+    ((3, 7, 11, 16), 48, "VALID"),
+    ((2, 13, 8, 32), 64, "SAME"),
+    ((4, 9, 10, 48), 80, 2),
+]
+
+
 @pytest.mark.parametrize("pool", [False, True])
-@pytest.mark.parametrize(
-    ("shape", "out", "padding"),
-    [
-        ((1, 6, 6, 16), 16, "VALID"),
-        ((3, 7, 11, 16), 48, "VALID"),
-        ((2, 13, 8, 32), 64, "SAME"),
-        ((4, 9, 10, 48), 80, 2),
-    ],
-)
+@pytest.mark.parametrize(("shape", "out", "padding"), SHAPES)
 def test_values_and_gradients(compiler, shape, out, padding, pool):
     p, x = example(*shape, out=out)
     assert calls_kernels(lambda p, x: BLOCKS[pool](p, x, padding), p, x)
@@ -79,6 +82,20 @@ def test_values_and_gradients(compiler, shape, out, padding, pool):
     dy = np.float32(np.random.default_rng(1).normal(size=y.shape))
     close(y, expected)
     close(gradient(dy), its_gradient(np.float64(dy)))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86 processor")
+def test_narrower_vectors(compiler, monkeypatch):
+    """What processors without AVX-512 run."""
+    wide = build.kernels("conv")
+    monkeypatch.setattr(build, "PROCESSOR", "-march=x86-64-v3")
+    build._registered.cache_clear()
+    assert build.kernels("conv") not in (None, wide)
+    for shape in SHAPES:
+        for pool in BLOCKS:
+            test_values_and_gradients(compiler, *shape, pool)
+    build._registered.cache_clear()
 
 
 def test_tied_cells_share_the_gradient(compiler):
@@ -228,29 +245,38 @@ def test_two_at_once(clean, tmp_path, monkeypatch):
     """Each finds a whole file under the name, whichever of them wrote it; processes share nothing but the folder."""
     fake(tmp_path, monkeypatch, "printf half > $out; sleep 0.5; printf whole > $out")
     with ThreadPoolExecutor() as pool:
-        found = [pool.submit(lambda: build._library().read_text()) for _ in range(2)]
+        found = [pool.submit(lambda: build._library("conv").read_text()) for _ in range(2)]
     assert [text.result() for text in found] == ["whole"] * 2
     assert len(list(clean.iterdir())) == 1
 
 
 def test_another_source_is_compiled_again(clean, tmp_path, monkeypatch):
     fake(tmp_path, monkeypatch, "echo library > $out")
-    first, recorded = build._library(), build.version()
-    assert build._library() == first
-    other = tmp_path / "conv.cc"
-    other.write_text(build.SOURCE.read_text() + "\n")
-    monkeypatch.setattr(build, "SOURCE", other)
-    assert build._library() != first
-    assert build.version() != recorded
+    sources = tmp_path / "sources"
+    shutil.copytree(build.FOLDER, sources)
+    monkeypatch.setattr(build, "FOLDER", sources)
+
+    def made():
+        return [(build._library(source), build.version(source)) for source in ("conv", "lstm")]
+
+    def changed(name):
+        before = made()
+        assert made() == before
+        (sources / name).write_text((sources / name).read_text() + "\n")
+        return [all(map(operator.ne, *pair)) for pair in zip(before, made(), strict=True)]
+
+    assert changed("conv.cc") == [True, False]
+    assert changed("common.h") == [True, True]
 
 
 def test_a_run_records_its_kernels(compiler, monkeypatch):
     """So that it is not resumed with layers that round differently."""
     p, x = example(2, 8, 8, 16, out=16)
-    assert build.used_in(blocks.conv_relu_pool, p, x)
+    assert build.used_in(blocks.conv_relu_pool, p, x) == ["conv"]
     assert not build.used_in(layers.conv, p, x)
-    recorded = versions([KERNELS])
-    assert recorded[KERNELS] == build.version()
+    recorded = versions(["native conv"])
+    assert recorded["native conv"] == build.version("conv")
+    assert KERNELS == {"native conv": "conv", "native lstm": "lstm"}
     monkeypatch.setenv("FEDLOOM_NATIVE", "0")
     assert not build.used_in(blocks.conv_relu_pool, p, x)
-    assert other_versions(recorded, versions([KERNELS])) == [f"{KERNELS} {build.version()} (here not used)"]
+    assert other_versions(recorded, versions(KERNELS)) == [f"native conv {build.version('conv')} (here not used)"]

@@ -352,8 +352,9 @@ def wandb_records(path):
     return records
 
 
-def wandb_read(directory):
+def wandb_read(library, directory):
     """The offline runs in a directory, oldest first: (run, {name: points}, summary, exit code)."""
+    library.teardown()  # the process that writes them has ended then; `finish` may return before all is on disk
     found = []
     for path in sorted(directory.glob("wandb/offline-run-*/run-*.wandb")):
         records = wandb_records(path)
@@ -372,7 +373,7 @@ def wandb_read(directory):
 
 def test_wandb_has_the_rows_and_the_settings(wandb, tmp_path):
     send("wandb", ROWS, tmp_path)
-    ((run, series, _, code),) = wandb_read(tmp_path)
+    ((run, series, _, code),) = wandb_read(wandb, tmp_path)
     assert (run.project, run.display_name, code) == ("fedloom", "mine/seed-3", 0)
     config = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in run.config.update}
     assert {key: config[key] for key in config if key != "_wandb"} == sinks.flat(E.to_plain())
@@ -387,7 +388,7 @@ def test_wandb_goes_on_with_the_run_of_a_resumed_run_beside_the_users_own(wandb,
     send("wandb", [ROWS[1], DIVERGED], tmp_path)
     own.log({"own": 1})
     own.finish()
-    runs = wandb_read(tmp_path)
+    runs = wandb_read(wandb, tmp_path)
     assert len({run.run_id for run, *_ in runs}) == 1
     assert {run.project for run, *_ in runs} == {"elsewhere"}
     assert [code for *_, code in runs] == [1, 1]

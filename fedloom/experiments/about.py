@@ -24,7 +24,7 @@ from fedloom.tasks.evaluated import owners_of_tests
 from fedloom.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy")
-KERNELS = "native kernels"  # named beside the packages where a model uses them: their rounding is their own
+KERNELS = {f"native {source}": source for source in build.SOURCES}  # beside packages: their rounding is their own
 DRAWN = 100  # clients shown in the picture of the split
 
 
@@ -32,8 +32,8 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
     """The versions of everything that can change the bits of a result; of more packages where these are installed."""
     found = {name: metadata.version(name) for name in PACKAGES}
     for name in packages:
-        if name == KERNELS and build.kernels():
-            found[name] = build.version()
+        if name in KERNELS and build.kernels(KERNELS[name]):
+            found[name] = build.version(KERNELS[name])
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return {"fedloom": __version__, "python": platform.python_version(), **found}
@@ -48,9 +48,8 @@ def other_versions(old: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 def _packages(checked: Checked) -> tuple[str, ...]:
     """What a task's model and criterion need besides JAX."""
     task = checked.loaded.task
-    kernels = (
-        (KERNELS,) if build.used_in(lambda f, w: f.objective(0).loss(w), checked.run.federation, checked.run.w) else ()
-    )
+    used = build.used_in(lambda f, w: f.objective(0).loss(w), checked.run.federation, checked.run.w)
+    kernels = [name for name, source in KERNELS.items() if source in used]
     model = () if task.model is None else task.model.packages
     criterion = getattr(task.criterion, "of", task.criterion)  # of rows that are coupled
     return (*kernels, *model, *getattr(criterion, "packages", ()))

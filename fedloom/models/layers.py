@@ -157,7 +157,7 @@ def conv_by_tiles(p: Params, x: jax.Array, padding: Padding = "VALID") -> jax.Ar
     return _plus_bias(p, conv3x3(jnp.pad(x, [(0, 0), *pads, (0, 0)]), p["w"]))
 
 
-def conv_native(p: Params, x: jax.Array, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
+def conv_by_xla(p: Params, x: jax.Array, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
     """Convolution as XLA's own operation: fast on accelerators."""
     w = p["w"]
     x = jnp.asarray(x, w.dtype)
@@ -169,7 +169,7 @@ def conv_native(p: Params, x: jax.Array, stride: int = 1, padding: Padding = "VA
 def conv(p: Params, x: jax.Array, stride: int = 1, padding: Padding = "VALID") -> jax.Array:
     """Convolution with the kernel p["w"] and, if there is one, the bias p["b"]."""
     if not on_cpu():
-        return conv_native(p, x, stride, padding)
+        return conv_by_xla(p, x, stride, padding)
     height, width, channels, _ = p["w"].shape
     if (height, width, stride) == (3, 3, 1) and channels >= 16 and min(x.shape[1:3]) >= 6:
         return conv_by_tiles(p, x, padding)

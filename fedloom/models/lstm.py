@@ -3,7 +3,7 @@
 What depends on the inputs only is one matrix product before the loop over time. Differentiating the loop as JAX does
 adds up the gradient of the recurrent weights step by step, which is slow on CPUs; there the layer has its own backward
 pass: it stores the gates, computes for all steps at once what it can, and forms that gradient with one matrix product
-at the end.
+at the end. Where it fits, the layer in C++ (fedloom/native) does the same.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from fedloom.models.layers import Initializer, Params, glorot_uniform, on_cpu, uniform
+from fedloom.native import lstm as native
 from fedloom.problem import Key
 
 State = tuple[jax.Array, jax.Array]  # h and c, [batch, units]
@@ -114,11 +115,14 @@ def _product(x: jax.Array, w: jax.Array) -> jax.Array:
 _product.defvjp(lambda x, w: (x @ w, (x, w)), lambda saved, dy: (dy @ saved[1].T, _transposed_product(saved[0], dy)))
 
 
+def _bias(p: Params) -> jax.Array:
+    return p["b"] + p["b2"] if "b2" in p else p["b"]
+
+
 def _lstm(recurrence: Recurrence, product: Product, p: Params, x: ArrayLike, mask: ArrayLike | None) -> jax.Array:
-    wx, wh = p["wx"], p["wh"]
-    bias = p["b"] + p["b2"] if "b2" in p else p["b"]
+    wx, wh, bias = p["wx"], p["wh"], _bias(p)
     x = jnp.swapaxes(jnp.asarray(x, wx.dtype), 0, 1)
-    z = product(x.reshape(-1, x.shape[-1]), wx).reshape(*x.shape[:2], -1)
+    z = product(x.reshape(-1, x.shape[-1]), wx).reshape(*x.shape[:2], wx.shape[1])
     keep = None if mask is None else jnp.logical_not(jnp.swapaxes(mask, 0, 1))[..., None]
     return jnp.swapaxes(recurrence(z + jnp.broadcast_to(bias, z.shape), wh, keep), 0, 1)
 
@@ -128,7 +132,7 @@ def lstm_stored(p: Params, x: ArrayLike, mask: ArrayLike | None = None) -> jax.A
     return _lstm(_stored, _product, p, x, mask)
 
 
-def lstm_native(p: Params, x: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:
+def lstm_by_scan(p: Params, x: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:
     """`lstm` as a scan that JAX differentiates: fast on accelerators."""
     return _lstm(_plain, jnp.matmul, p, x, mask)
 
@@ -140,7 +144,12 @@ def lstm(p: Params, x: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:
     added to it. Where mask, [batch, time], is False, the state and the output are those of the step before (as with
     Keras's mask_zero).
     """
-    return (lstm_stored if on_cpu() else lstm_native)(p, x, mask)
+    if not on_cpu():
+        return lstm_by_scan(p, x, mask)
+    bias, x = _bias(p), jnp.asarray(x, p["wx"].dtype)
+    if native.fits(p["wx"], p["wh"], bias, x):
+        return native.lstm(p["wx"], p["wh"], bias, x, None if mask is None else jnp.logical_not(mask))
+    return lstm_stored(p, x, mask)
 
 
 # Initial values, as the three libraries choose them.

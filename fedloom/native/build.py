@@ -24,19 +24,21 @@ import jax
 
 from fedloom.places import cache_directory
 
-SOURCE = pathlib.Path(__file__).with_name("conv.cc")
+FOLDER = pathlib.Path(__file__).parent
+SOURCES = {"conv": "3x3 convolutions", "lstm": "LSTMs"}  # a library each, so that nobody waits for what is not used
+SHARED = "common.h"
 PREFIX = "fedloom-native-"
 COMPILERS = ("c++", "g++", "clang++")
 # -w: the headers of jaxlib give warnings
 FLAGS = ("-std=c++17", "-O3", "-w", "-shared", "-fPIC")
 PROCESSOR = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
 PATIENCE = 300.0  # seconds for the compiler
-TARGETS = {"forward": "ConvForward", "backward": "ConvBackward"}
+TARGETS = ("forward", "backward")
 
 
-def kernels() -> str | None:
-    """The name under which the kernels are registered; None if there are none, or they are switched off."""
-    return None if _off() else _registered()
+def kernels(source: str) -> str | None:
+    """The name under which these kernels are registered; None if there are none, or they are switched off."""
+    return None if _off() else _registered(source)
 
 
 def _off() -> bool:
@@ -56,30 +58,37 @@ def left_out() -> Iterator[None]:
         _left_out.reset(token)
 
 
-def used_in(f: Callable[..., Any], *arguments: Any) -> bool:
-    """Whether a function calls the kernels. It is traced, not computed."""
-    return not _off() and PREFIX in str(jax.make_jaxpr(lambda *a: f(*a))(*arguments))  # JAX keeps traces of f itself
+def used_in(f: Callable[..., Any], *arguments: Any) -> list[str]:
+    """Which kernels a function calls. It is traced, not computed."""
+    if _off():
+        return []
+    text = str(jax.make_jaxpr(lambda *a: f(*a))(*arguments))  # a function of its own: JAX keeps traces of f itself
+    return [source for source in SOURCES if f"{PREFIX}{source}" in text]
 
 
-def version() -> str:
+def version(source: str) -> str:
     """Of the kernels' source; results of equal versions are equal on equal machines."""
-    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:8]
+    return hashlib.sha256(_text(source).encode()).hexdigest()[:8]
+
+
+def _text(source: str) -> str:
+    return (FOLDER / f"{source}.cc").read_text() + (FOLDER / SHARED).read_text()
 
 
 @functools.cache
-def _registered() -> str | None:
+def _registered(source: str) -> str | None:
     try:
-        path = _library()
+        path = _library(source)
         library = _loaded(path)
-        for target, symbol in TARGETS.items():
-            capsule = jax.ffi.pycapsule(getattr(library, symbol))
+        for target in TARGETS:
+            capsule = jax.ffi.pycapsule(getattr(library, f"{source}_{target}"))
             jax.ffi.register_ffi_target(f"{path.stem}-{target}", capsule, platform="cpu")
         return path.stem
     except _NoKernels as error:
         why = str(error)
     except (OSError, AttributeError, RuntimeError, ValueError) as error:
         why = f"its kernels cannot be used ({' '.join(str(error).split())[:200]})"
-    _say(f"{why}, so 3x3 convolutions are slower than they could be; FEDLOOM_NATIVE=0 stops this message.")
+    _say(f"{why}, so {SOURCES[source]} are slower than they could be; FEDLOOM_NATIVE=0 stops this message.")
     return None
 
 
@@ -91,15 +100,15 @@ def _say(words: str) -> None:
     print(f"fedloom: {words}", file=sys.stderr, flush=True)
 
 
-def _library() -> pathlib.Path:
-    """The compiled kernels, from the cache or made now."""
+def _library(source: str) -> pathlib.Path:
+    """Compiled kernels, from the cache or made now."""
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         raise _NoKernels("there is no C++ compiler (c++, g++ or clang++)")
-    path = cache_directory() / "kernels" / f"{PREFIX}{_digest(compiler)}.so"
+    path = cache_directory() / "kernels" / f"{PREFIX}{source}-{_digest(source, compiler)}.so"
     if not path.exists():
-        _say("compiling the kernels of 3x3 convolutions, once for this machine; it takes a few seconds.")
-        _compile(compiler, path)
+        _say(f"compiling the kernels of {SOURCES[source]}, once for this machine; it takes a few seconds.")
+        _compile(source, compiler, path)
     return path
 
 
@@ -111,10 +120,10 @@ def _loaded(path: pathlib.Path) -> ctypes.CDLL:
         raise
 
 
-def _digest(compiler: str) -> str:
+def _digest(source: str, compiler: str) -> str:
     """Of all that the library depends on."""
     asked = _output([compiler, "--version"])
-    parts = (SOURCE.read_text(), asked, metadata.version("jaxlib"), _processor(), PROCESSOR, *FLAGS)
+    parts = (_text(source), asked, metadata.version("jaxlib"), _processor(), PROCESSOR, *FLAGS)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -129,12 +138,13 @@ def _processor() -> str:
     return "\n".join([platform.system(), platform.machine(), platform.processor(), *sorted(found)])
 
 
-def _compile(compiler: str, path: pathlib.Path) -> None:
+def _compile(source: str, compiler: str, path: pathlib.Path) -> None:
     """Make the library under another name first: processes may do this at once, or be killed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         draft = pathlib.Path(folder) / path.name
-        _output([compiler, *FLAGS, PROCESSOR, f"-I{jax.ffi.include_dir()}", str(SOURCE), "-o", str(draft)])
+        code = str(FOLDER / f"{source}.cc")
+        _output([compiler, *FLAGS, PROCESSOR, f"-I{jax.ffi.include_dir()}", code, "-o", str(draft)])
         os.replace(draft, path)
 
 

@@ -2,82 +2,10 @@
 //
 // Winograd's method as in fedloom/models/winograd.py, with the same points. There every step writes whole arrays to
 // memory; here a block of tiles is transformed, multiplied and transformed back while it stays in the L2 cache.
-// One call uses one thread, since every core is a device of its own; sums have a fixed order.
 
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <new>
-#include <vector>
+#include "common.h"
 
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
-
-#ifdef __AVX512F__
-constexpr int L = 16, REGISTERS = 24, WIDEST = 4;  // numbers in a vector, vectors for sums, of these in a row
-#else
-constexpr int L = 8, REGISTERS = 12, WIDEST = 2;
-#endif
 constexpr int BLOCK = 24;  // tiles at once
-
-typedef float Vector __attribute__((vector_size(4 * L)));
-typedef int32_t Whole __attribute__((vector_size(4 * L)));
-typedef float Anywhere __attribute__((vector_size(4 * L), aligned(4), may_alias));
-typedef uint8_t Bytes __attribute__((vector_size(L), aligned(1), may_alias));
-
-static inline Vector load(const float* p) { return *(const Anywhere*)p; }
-static inline void store(float* p, Vector v) { *(Anywhere*)p = v; }
-
-// Matrix products: C (+)= A B, where A[i, k] = a[i * rows + k * columns], and rows of B and C are contiguous.
-
-struct Product {
-  long depth;
-  const float* a;
-  long rows, columns;
-  const float* b;
-  long b_row;
-  float* c;
-  long c_row;
-  bool add;
-};
-
-template <int M, int N>
-static void sums(const Product& p) {
-  Vector c[M][N];
-  for (int i = 0; i < M; i++)
-    for (int j = 0; j < N; j++) c[i][j] = p.add ? load(p.c + i * p.c_row + j * L) : Vector{};
-  for (long k = 0; k < p.depth; k++) {
-    Vector b[N];
-    for (int j = 0; j < N; j++) b[j] = load(p.b + k * p.b_row + j * L);
-    for (int i = 0; i < M; i++)
-      for (int j = 0; j < N; j++) c[i][j] += p.a[i * p.rows + k * p.columns] * b[j];
-  }
-  for (int i = 0; i < M; i++)
-    for (int j = 0; j < N; j++) store(p.c + i * p.c_row + j * L, c[i][j]);
-}
-
-template <int M, int N>
-static void some_rows(long m, const Product& p) {
-  if (m == M) return sums<M, N>(p);
-  if constexpr (M > 1) some_rows<M - 1, N>(m, p);
-}
-
-template <int N>
-static void columns(long m, Product p) {
-  constexpr int M = std::min(REGISTERS / N, 12);
-  for (; m > 0; m -= M, p.a += M * p.rows, p.c += M * p.c_row) some_rows<M, N>(std::min<long>(m, M), p);
-}
-
-static void multiply(long m, long n, Product p) {
-  for (long left = n / L; left > 0;) {
-    int now = left >= WIDEST ? WIDEST : left >= 2 ? 2 : 1;
-    if (now == WIDEST) columns<WIDEST>(m, p);
-    else if (now == 2) columns<2>(m, p);
-    else columns<1>(m, p);
-    left -= now, p.b += now * L, p.c += now * L;
-  }
-}
 
 // The transforms along one axis, from x[i s] to y[i t]. The points are 0, +-P, +-Q and infinity.
 
@@ -175,12 +103,6 @@ static void images_to_points(const Shape& s, const float* x, const float* zeros,
       for (int k = 0; k < 36; k++) store(v + (k * BLOCK + t) * s.c + c, in[k]);
     }
   }
-}
-
-static float* scratch(size_t numbers) {  // of this thread, aligned to a cache line
-  static thread_local std::vector<float> memory;
-  if (memory.size() < numbers + 16) memory.resize(numbers + 16);
-  return (float*)(((uintptr_t)memory.data() + 63) & ~uintptr_t(63));
 }
 
 // `cells` says which of a window's cells, bit by bit, are its positive maximum; without pooling, if there is one.
@@ -291,27 +213,7 @@ static void backward(const Shape& s, const float* x, const float* w, const uint8
     }
 }
 
-// The calls. vmap puts axes in front of every array, of length 1 where it is the same for all.
-
-using Sizes = ffi::AnyBuffer::Dimensions;
-using Floats = ffi::Buffer<ffi::F32>;
-using Masks = ffi::Buffer<ffi::U8>;
-
-static long numbers(Sizes d, size_t from, size_t to) {
-  long product = 1;
-  for (size_t i = from; i < to; i++) product *= d[i];
-  return product;
-}
-
-// Where number `lane` of all calls finds its part of an array with `axes` axes of its own.
-static long offset(Sizes d, Sizes all, size_t vmapped, long lane) {
-  long at = 0, stride = numbers(d, vmapped, d.size());
-  for (size_t i = vmapped; i-- > 0;) {
-    if (d[i] != 1) at += lane % all[i] * stride;
-    lane /= all[i], stride *= d[i];
-  }
-  return at;
-}
+// The calls.
 
 static Shape shape(Sizes x, Sizes y, size_t vmapped, int32_t top, int32_t left, int32_t pool) {
   const auto a = x.begin() + vmapped, b = y.begin() + vmapped;
@@ -347,10 +249,10 @@ static ffi::Error Backward(Floats x, Floats w, Masks cells, Floats dy, ffi::Resu
   return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for a convolution");
 }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(ConvForward, Forward,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(conv_forward, Forward,
                               ffi::Ffi::Bind().Arg<Floats>().Arg<Floats>().Arg<Floats>().Ret<Floats>().Ret<Masks>()
                                   .Attr<int32_t>("top").Attr<int32_t>("left").Attr<int32_t>("pool"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(ConvBackward, Backward,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(conv_backward, Backward,
                               ffi::Ffi::Bind().Arg<Floats>().Arg<Floats>().Arg<Masks>().Arg<Floats>()
                                   .Ret<Floats>().Ret<Floats>().Ret<Floats>()
                                   .Attr<int32_t>("top").Attr<int32_t>("left").Attr<int32_t>("pool"));

@@ -22,13 +22,13 @@ def fits(w: Any, b: Any, x: Any) -> bool:
     window, (channels, out) = w.shape[:2], w.shape[2:]
     kernel = window == (3, 3) and not channels % CHANNELS and not out % CHANNELS and channels * out <= LARGEST
     images = x.shape[0] > 0 and min(x.shape[1:3]) >= SMALLEST
-    return bool(float32 and kernel and images and build.kernels())
+    return bool(float32 and kernel and images and build.kernels("conv"))
 
 
 def conv_relu(w: jax.Array, b: jax.Array, x: jax.Array, pads: Pads, pool: bool) -> jax.Array:
     """relu(x * w + b), x padded with zeros; with `pool`, the maximum of its 2x2 windows, whose tied cells share the
     gradient. Only where it `fits`. Like the layers in JAX, it has no forward-mode derivative."""
-    name = build.kernels()
+    name = build.kernels("conv")
     assert name is not None, "fits() says so"
     return _call(name, pads, pool, x, w, b)
 
