@@ -7,6 +7,7 @@ Winograd's method where that is faster, and pooling is the maximum of strided sl
 operations are faster. `conv`, `max_pool` and `relu_pool` choose.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -58,6 +59,11 @@ def weights(key: Key, *shape: int, init: Initializer = glorot_uniform, bias: boo
 
     Biases start at zero, or as PyTorch's if the weights do.
     """
+    return _weights(key, shape, init, bias)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))  # a start has one program to find for a layer, not ten
+def _weights(key: Key, shape: tuple[int, ...], init: Initializer, bias: bool) -> Params:
     key, bias_key = jax.random.split(key)
     w = init(key, shape)
     p = {"w": w.T if len(shape) == 2 else w}
