@@ -16,6 +16,8 @@ MODULES = sorted(
 @pytest.mark.parametrize("name", MODULES)
 def test_no_public_name_hides_a_module(name):
     """`import a.b as m` takes the attribute b of a, which a function of the same name would replace."""
+    if name.startswith("fedloom.pytorch."):
+        pytest.importorskip("torch", reason="PyTorch is not installed")
     importlib.import_module(name)
     parent, _, own = name.rpartition(".")
     found = getattr(importlib.import_module(parent), own)

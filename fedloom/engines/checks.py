@@ -222,6 +222,11 @@ _REMEDY = {
 }
 
 
+@jax.jit  # as a function of its own, so that runs with data and models of the same shapes share its trace
+def _gradient(federation: Federation, w: Vector) -> Vector:
+    return federation.objective(0).grad(w)
+
+
 def _checked_model(w: Any, federation: Federation) -> Vector:
     w = jnp.asarray(w)
     if w.ndim != 1 or not jnp.issubdtype(w.dtype, jnp.floating):
@@ -232,7 +237,7 @@ def _checked_model(w: Any, federation: Federation) -> Vector:
     if not np.isfinite(np.asarray(w)).all():
         raise ValueError("w must be finite: the initial model has NaN or infinite entries.")
     try:
-        grad = jax.eval_shape(lambda f, v: f.objective(0).grad(v), federation, w)
+        grad = _gradient.eval_shape(federation, w)
     except Exception as error:
         raise ValueError(f"The federation's loss does not accept w of length {w.size}: {error}") from error
     if grad.dtype != w.dtype:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from fedloom.engines.records import Sizes
 from fedloom.engines.run import Run
 from fedloom.engines.trees import Tree, mean_type, nbytes, shapes
 from fedloom.hyperparameters import for_client
-from fedloom.problem import Scalar
+from fedloom.problem import Key, Scalar, Vector
 
 
 def message_sizes(run: Run) -> Sizes:
@@ -23,21 +23,10 @@ def message_sizes(run: Run) -> Sizes:
     server, sizes = run.start.server, []
     memory = jax.tree.map(jnp.asarray, run.algorithm.init_client(run.w))
     for e, exchange in enumerate(run.algorithm.exchanges):
-
-        def one_client(
-            server: Tree, memory: Tree, federation: Federation, e: int = e, exchange: Exchange = exchange
-        ) -> Any:
-            key = exchange_key(run.key, 0, e)
-            t, work = jnp.zeros((), jnp.int32), jnp.ones(())
-            message = exchange.send(server)
-            client = LocalClient(federation.objective(0), run.solver, client_key(key, 0), coin_key(key), t, work)
-            with noting(exchange, run.algorithm):
-                reply, memory = for_client(run.algorithm, 0).exchanges[e].local(message, memory, client)
-            mean = jax.tree.map(lambda x: x.astype(mean_type(x.dtype)), reply)
-            server = exchange.receive(server, mean, Cohort(jnp.ones((), run.w.dtype), server_key(key), mean))
-            return message, reply, server, memory
-
-        message, reply, *after = jax.eval_shape(one_client, server, memory, run.federation)
+        with noting(exchange, run.algorithm):
+            message, reply, *after = _one_client.eval_shape(
+                e, run.algorithm, run.solver, run.federation, server, memory, run.key, run.w
+            )
         for what, old, new in zip(("server's state", "client's memory"), (server, memory), after, strict=True):
             if shapes(old) != shapes(new):
                 raise TypeError(
@@ -46,6 +35,28 @@ def message_sizes(run: Run) -> Sizes:
                 )
         sizes.append((nbytes(message), nbytes(reply)))
     return sizes
+
+
+@partial(jax.jit, static_argnums=0)  # as a function of its own, so that runs which differ in numbers share its trace
+def _one_client(
+    e: int,
+    algorithm: Algorithm,
+    solver: Solver,
+    federation: Federation,
+    server: Tree,
+    memory: Tree,
+    key: Key,
+    w: Vector,
+) -> tuple[Tree, Tree, Tree, Tree]:
+    """Exchange e with client 0: message, reply, and what server and client then have."""
+    exchange, key = algorithm.exchanges[e], exchange_key(key, 0, e)
+    t, work = jnp.zeros((), jnp.int32), jnp.ones(())
+    message = exchange.send(server)
+    client = LocalClient(federation.objective(0), solver, client_key(key, 0), coin_key(key), t, work)
+    reply, memory = for_client(algorithm, 0).exchanges[e].local(message, memory, client)
+    mean = jax.tree.map(lambda x: x.astype(mean_type(x.dtype)), reply)
+    server = exchange.receive(server, mean, Cohort(jnp.ones((), w.dtype), server_key(key), mean))
+    return message, reply, server, memory
 
 
 @contextlib.contextmanager
