@@ -30,6 +30,10 @@ CACHE = {
 for name, value in CACHE.items():
     jax.config.update(name, value)
 
+from fedloom.native import build
+
+build.cache_directory = lambda: ROOT / ".jax_cache"  # kernels, too, are compiled once; JAX takes them from one place only
+
 MAPS = pathlib.Path("/proc/self/maps")
 MOST_MAPS = 25_000  # Linux allows a process 65,530 pieces of memory; each compiled program takes several
 tests = itertools.count(1)
@@ -40,6 +44,14 @@ def pytest_runtest_teardown() -> None:
     if next(tests) % 20 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture(scope="session")
+def compiler():
+    """Skips tests of kernels where there is no compiler; where there is one, they must compile."""
+    if not build._compiler():
+        pytest.skip("needs a C++ compiler")
+    assert all(map(build.kernels, build.SOURCES))
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from fedloom.experiments import compare, extend, loading, looking, read_study, resume_tuning, tune
+from fedloom.experiments import compare, experiment, extend, loading, looking, read_study, resume_tuning, run, tune
 from fedloom.experiments.files import Damaged, only_one
 from fedloom.experiments.progress import Lines
+from fedloom.native import build
 
 TASK = """
 import numpy as np, fedloom as fl
@@ -68,6 +69,23 @@ def test_other_data_are_noticed_before_anything_is_added(tmp_path):
     with pytest.raises(ValueError, match="the task or its data have changed"):
         extend(tmp_path / "a", seeds=2)
     assert (tmp_path / "a/study.json").read_bytes() == before
+
+
+def test_kernels_that_were_not_there_are_noticed_before_anything_is_added(tmp_path, monkeypatch):
+    """Made without a compiler, where there is one now: layers would round differently from here on."""
+    study(tmp_path / "a")
+    run(experiment("quadratics", "fedavg", rounds=2), tmp_path / "b")
+
+    def files():
+        return {p: p.read_bytes() for p in tmp_path.rglob("*.*") if p.suffix in (".json", ".jsonl", ".npz", ".toml")}
+
+    before = files()
+    monkeypatch.setattr(build, "used_in", lambda *given: ["conv"])
+    monkeypatch.setattr(build, "kernels", lambda source: "compiled")
+    for name, what in (("a", {"seeds": 2}), ("a", {"rounds": 4}), ("b", {"rounds": 4})):
+        with pytest.raises(ValueError, match=r"was run with native conv not used \(here \w+\)"):
+            extend(tmp_path / name, **what)
+    assert files() == before
 
 
 def test_a_damaged_trial_stops_a_tuning(tmp_path):

@@ -1,7 +1,6 @@
 """Kernels in C++: equal to the layers in JAX in values and gradients, and never in the way of a run."""
 
 import operator
-import pathlib
 import platform
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -17,24 +16,7 @@ from fedloom.experiments.about import KERNELS, other_versions, versions
 from fedloom.models import blocks, layers
 from fedloom.native import build
 
-ROOT = pathlib.Path(__file__).parent.parent
 BLOCKS = {False: blocks.conv_relu, True: blocks.conv_relu_pool}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache():
-    """Compiled once for all test runs."""
-    before, build.cache_directory = build.cache_directory, lambda: ROOT / ".jax_cache"
-    build._registered.cache_clear()
-    yield
-    build.cache_directory = before
-    build._registered.cache_clear()
-
-
-@pytest.fixture
-def compiler():
-    if not build.kernels("conv"):
-        pytest.skip("needs a C++ compiler")
 
 
 def example(*shape, out, seed=0):
@@ -156,6 +138,16 @@ def test_what_does_not_fit_is_left_to_jax():
     for q, images in [(wide, x), (narrow, x), (few, few_x), (odd, odd_x), ({"w": p["w"]}, x), (p, small)]:
         for pool in BLOCKS:
             assert not calls_kernels(BLOCKS[pool], q, images)
+
+
+def test_shapes_that_do_not_go_together_are_refused(compiler):
+    """By JAX: in C++ they would be read, and written, beyond their ends."""
+    p, x = example(2, 8, 8, 32, out=16)
+    wrong = [({**p, "w": p["w"][:, :, :16]}, x), ({**p, "b": p["b"][:8]}, x), (p, x[..., :16])]
+    for q, images in wrong:
+        for pool in BLOCKS:
+            with pytest.raises((TypeError, ValueError)):
+                BLOCKS[pool](q, images)
 
 
 def trained(plan):

@@ -1,6 +1,5 @@
 """The LSTM in C++: equal to the layer in JAX in values and gradients, whatever stands beside it."""
 
-import pathlib
 import platform
 
 import jax
@@ -13,19 +12,7 @@ from fedloom.engines.plan import Plan
 from fedloom.models.lstm import keras_weights, lstm, lstm_by_scan, pytorch_weights
 from fedloom.native import build
 
-ROOT = pathlib.Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache():
-    """Compiled once for all test runs."""
-    before, build.cache_directory = build.cache_directory, lambda: ROOT / ".jax_cache"
-    build._registered.cache_clear()
-    if not build.kernels("lstm"):
-        pytest.skip("needs a C++ compiler")
-    yield
-    build.cache_directory = before
-    build._registered.cache_clear()
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 def example(batch, time, features, units, masked=False, seed=0):
@@ -137,6 +124,19 @@ def test_what_does_not_fit_is_left_to_jax():
     other, other_x, _ = example(2, 3, 8, 100)
     for q, inputs in [(wide, x), (narrow, x), (other, other_x), (p, x[:0])]:
         assert not uses_kernels(lstm, q, inputs, None)
+
+
+def test_shapes_that_do_not_go_together_are_left_to_jax():
+    """Which refuses them, or repeats what is to be repeated: in C++ they would be read beyond their ends."""
+    p, x, mask = example(3, 4, 16, 64, masked=True)
+    for q in ({**p, "wx": p["wx"][:8]}, {**p, "wh": p["wh"][:, :64]}, {**p, "b": p["b"][:64]}):
+        with pytest.raises((TypeError, ValueError)):
+            lstm(q, x, mask)
+    with pytest.raises((TypeError, ValueError)):
+        lstm(p, x[..., :8], mask)
+    assert not uses_kernels(lstm, p, x, mask[:1])
+    with jax.numpy_rank_promotion("allow"):
+        close(lstm(p, x, mask[1:2]), lstm(p, x, np.repeat(mask[1:2], 3, 0)))
 
 
 def trained(plan):

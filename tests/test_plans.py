@@ -13,9 +13,9 @@ from fedloom import cohorts
 from fedloom.engines import choose_plan, time_plans
 from fedloom.engines.checks import checked
 from fedloom.engines.costs import LocalSteps
+from fedloom.engines.packing import ALONE, Packer, duration, wasted
 from fedloom.engines.plan import Plan, check_plan
 from fedloom.models.blocks import conv_relu
-from fedloom.native import build
 from tests.federations import FEDERATION, W, last, least_squares
 
 RAGGED = least_squares()
@@ -97,6 +97,21 @@ def test_the_rule(monkeypatch):
     assert ruled(many, 1e3) == Plan(choose_plan.MOST_LANES)
 
 
+@pytest.mark.parametrize("rule", [cohorts.uniform(10), cohorts.bernoulli(0.1)], ids=str)
+def test_clients_of_similar_sizes_run_side_by_side(monkeypatch, rule):
+    """Few have to run alone, although all take different numbers of steps, and little is computed for nobody."""
+    monkeypatch.setattr(jax, "local_device_count", lambda: 1)
+    federation = least_squares(tuple(np.random.default_rng(0).integers(8, 13, 100).tolist()))
+    run = run_of(federation, fl.SGD(0.1, batch_size=1), rounds=30, cohort=rule)
+    packer, steps, took, one_by_one = Packer(run, ruled(run, 1e3)), LocalSteps(run), 0.0, 0.0
+    for t in range(30):
+        (draw,) = run.cohorts(t)
+        packing, own = packer(draw, run.cohort_room), steps(draw.ids, draw.work)
+        assert wasted(packing, own) < 0.1
+        took, one_by_one = took + duration(packing), one_by_one + ALONE * own.sum()
+    assert took < 0.6 * one_by_one
+
+
 def test_short_runs_are_not_measured(monkeypatch):
     monkeypatch.setattr(choose_plan, "measure", lambda *args: pytest.fail("It was measured."))
     for run in (run_of(), run_of(FEDERATION), run_of(cohort=cohorts.uniform(3)), run_of(rounds=0)):
@@ -163,6 +178,16 @@ def test_what_was_measured_is_remembered(long, cache):
     assert choose_plan.remembered(other) is None
     assert choose_plan.remembered(run_of(least_squares((3, 9, 1, 6, 6)))) is None
     assert choose_plan.remembered(run_of(cohort=cohorts.uniform(2))) is None
+
+
+def test_lanes_between_one_and_all_are_tried(long, monkeypatch):
+    """Also where a single lane is slow beside the rule's plan."""
+    run = run_of(FEDERATION)
+    assert choose_plan.rule(run, 10.0, 10.0) == Plan(7)
+    times = {1: 3.0, 2: 1.5, 4: 0.8, 7: 1.0}
+    monkeypatch.setattr(choose_plan.Stopwatch, "seconds", lambda self, plan: times[plan.lanes] + 2 * (plan.devices - 1))
+    monkeypatch.setattr(choose_plan, "step_operations", lambda run: 10.0)
+    assert choose_plan.measured(run).plan == Plan(4)
 
 
 def test_a_model_is_known_again_in_another_process(long):
@@ -308,9 +333,7 @@ def test_a_record_from_a_larger_machine_says_what_it_needs(monkeypatch):
     assert list(fl.simulate(*args, 4, resume=half, plan=Plan(2)))[-1].round == 4
 
 
-def test_the_operations_of_convolutions_in_c_plus_plus_are_counted(monkeypatch):
-    if not build.kernels("conv"):
-        pytest.skip("needs a C++ compiler")
+def test_the_operations_of_convolutions_in_c_plus_plus_are_counted(compiler, monkeypatch):
     rows = jnp.zeros((8, 12, 12, 16), jnp.float32)
     params = {"w": jnp.zeros((3, 3, 16, 32), jnp.float32), "b": jnp.zeros(32, jnp.float32)}
     flat, unravel = jax.flatten_util.ravel_pytree(params)

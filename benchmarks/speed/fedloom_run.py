@@ -133,8 +133,8 @@ class Repeated(fl.cohorts.scheduled):
         return lambda rng, t: draw(rng, t % len(self.trace))
 
 
-def run(w: Workload, plan: Plan | None) -> None:
-    turns = Turns(())
+def setting(w: Workload) -> tuple[Any, ...]:
+    """Federation, solver, initial model and cohorts."""
     params, apply = model(w, jax.random.key(0))
     flat, unravel = ravel_pytree(params)
 
@@ -144,7 +144,12 @@ def run(w: Workload, plan: Plan | None) -> None:
 
     federation = fl.examples(w.data(), np.array(w.sizes), loss, unravel)
     solver = fl.SGD(w.lr, batch_size=w.batch, epochs=w.epochs)
-    cohort = Repeated([w.cohort_of(t) for t in range(w.period)])
+    return federation, solver, flat, Repeated([w.cohort_of(t) for t in range(w.period)])
+
+
+def run(w: Workload, plan: Plan | None) -> None:
+    turns = Turns(())
+    federation, solver, flat, cohort = setting(w)
     imported = time.perf_counter()
     if plan is None:
         run = checked(fl.FedAvg(), federation, solver, flat, ENDLESS, cohort=cohort)

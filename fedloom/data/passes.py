@@ -93,7 +93,7 @@ def _of_several(of_chunk: OfChunk, zero: Any, shared: Any, given: Any, sizes: ja
     clients = sizes.shape[0]
     chunks = -(-sizes // width)
     ends = jnp.cumsum(chunks)
-    parameters = sum(x.size for x in jax.tree.leaves(zero))
+    parameters = max(sum(x.size for x in jax.tree.leaves(zero)), sum(x.size for x in jax.tree.leaves(given)) // clients)
     at_once = max(min(SIDE_BY_SIDE, clients, BUSY // (width * parameters)), 1)
 
     def chunk(number: Scalar) -> tuple[Scalar, Any]:

@@ -1,7 +1,7 @@
 """Choosing a plan: by a rule for short runs, by measuring for long ones.
 
-What is measured are rounds of plain averaging with the run's solver and its first cohorts. The best plan is remembered
-for the machine, the data, the model and the solver, whatever the algorithm; so equal runs have equal plans.
+What is measured are rounds of plain averaging with the run's solver and its first cohorts. A plan that is clearly the best
+is remembered for the machine, the data, the model and the solver, whatever the algorithm.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedloom.engines.costs import LocalSteps, in_steps
-from fedloom.engines.packing import cohorts_vary
+from fedloom.engines.packing import cohorts_vary, duration, first_draws, pack
 from fedloom.engines.plan import Plan, check_plan
 from fedloom.engines.run import Run
-from fedloom.engines.time_plans import Stopwatch, fastest
+from fedloom.engines.time_plans import Choice, Stopwatch, fastest
 from fedloom.engines.trees import shapes
-from fedloom.native.build import left_out
+from fedloom.native.build import here, left_out
 from fedloom.places import cache_directory
 from fedloom.problem import Problem
 from fedloom.systems import Delays
@@ -33,6 +33,7 @@ LONG_RUN = 2e13  # operations of a run from which measuring pays: a minute or mo
 MOST_LANES = 256  # lanes side by side: more gain nothing
 UNKNOWN_STEPS = 10  # of a solver that does not say how many it takes
 MOST_JOBS = 64  # of an asynchronous run side by side
+WIDTHS = 16  # numbers of lanes that are thought about
 WORSE = 1.4  # times slower than the best so far: then more lanes are not tried
 
 
@@ -84,8 +85,8 @@ def rule(run: Run, operations: float, steps: float) -> Plan:
 def as_wide_as_the_cohort(run: Run, devices: int = 1) -> Plan:
     """As many lanes as there are clients in a cohort.
 
-    But fewer where cohorts differ in size, to fill them all; and where clients take different numbers of steps, no more
-    than the sum of all steps over the most of one client: others would only wait for that one.
+    But fewer where cohorts differ in size, to fill them all; and where clients take different numbers of steps, as many as
+    make the first cohorts end soonest, so that few clients have to run alone.
     """
     lanes = min(-(-run.cohort_room // devices), MOST_LANES)
     if not in_steps(run.solver):  # whole solves, in which a lane that waits goes through no examples
@@ -93,8 +94,14 @@ def as_wide_as_the_cohort(run: Run, devices: int = 1) -> Plan:
     local = LocalSteps(run)
     if local.uniform:
         return Plan(-(-lanes // 4) if cohorts_vary(run) else lanes, devices)
-    steps = local.of_all()
-    return Plan(int(min(max(np.mean(steps) * run.cohort_room / max(np.max(steps), 1) / devices, 1), lanes)), devices)
+    cohorts = [local(draw.ids, draw.work) for draw in first_draws(run)]
+
+    def end(lanes: int) -> float:
+        packings = [pack(steps, lanes, devices, run.cohort_room, False, lanes > 1) for steps in cohorts if len(steps)]
+        return sum(duration(packing) for packing in packings)
+
+    widths = np.unique(np.linspace(1, lanes, min(lanes, WIDTHS)).astype(int)).tolist()
+    return Plan(min(widths, key=lambda lanes: (end(lanes), lanes)), devices)
 
 
 _operations: dict[str, float] = {}  # by signature
@@ -125,27 +132,42 @@ def step_operations(run: Run) -> float:
 
 def measure(run: Run, say: Say = lambda words: None) -> Plan:
     """Time all candidates, and remember the best if it is clear which one that is."""
-    operations, steps = step_operations(run), steps_of_round(run)
-    usual = rule(run, operations, steps)
-    watch = Stopwatch(run, operations * steps)
-    looks: dict[Plan, float] = {usual: watch.prepare(usual)}
-    most = min(jax.local_device_count(), run.cohort_room)
-    for devices in sorted({1, most}, reverse=True):
-        widths = _widths(-(-run.cohort_room // devices))
-        if operations >= LARGE_STEP:  # few lanes at most, and idle devices only for a client that needs them all
-            widths = widths[: 3 if devices == most else 1]
-        for plan in (Plan(lanes, devices) for lanes in widths):
-            if plan not in looks:
-                looks[plan] = watch.prepare(plan)
-            if looks[plan] > WORSE * min(looks.values()):
-                break
-    candidates = [p for p in looks if looks[p] <= WORSE * min(looks.values()) or p == usual]
-    choice = fastest(candidates, usual, watch.seconds)
+    choice = measured(run)
     for plan, seconds in sorted(choice.seconds.items(), key=lambda pair: pair[1]):
         say(f"{plan}: {seconds / choice.seconds[choice.plan]:.2f} times as long as the plan that is taken")
     if choice.clear:
         _remember(run, choice.plan)
     return choice.plan
+
+
+def measured(run: Run) -> Choice:
+    """The best of all candidates by the clock."""
+    operations, steps = step_operations(run), steps_of_round(run)
+    usual = rule(run, operations, steps)
+    watch = Stopwatch(run, operations * steps)
+    looks: dict[Plan, float] = {usual: watch.prepare(usual)}
+    for group in plans_to_try(run, operations):
+        within = np.inf  # the shortest on so many devices
+        for plan in group:
+            if plan not in looks:
+                looks[plan] = watch.prepare(plan)
+            if looks[plan] > WORSE * within:
+                break  # more lanes would be slower still
+            within = min(within, looks[plan])
+    candidates = [p for p in looks if looks[p] <= WORSE * min(looks.values()) or p == usual]
+    return fastest(candidates, usual, watch.seconds)
+
+
+def plans_to_try(run: Run, operations: float) -> list[list[Plan]]:
+    """For one device and for all, plans with more and more lanes. operations: of a step."""
+    most = min(jax.local_device_count(), run.cohort_room)
+    groups = []
+    for devices in sorted({1, most}, reverse=True):
+        widths = _widths(-(-run.cohort_room // devices))
+        if operations >= LARGE_STEP:  # few lanes at most, and idle devices only for a client that needs them all
+            widths = widths[: 3 if devices == most else 1]
+        groups.append([Plan(lanes, devices) for lanes in widths])
+    return groups
 
 
 def _widths(most: int) -> list[int]:
@@ -169,7 +191,7 @@ def _signature(run: Run) -> str:
         # Numbers such as step sizes do not matter, and the addresses of functions change from process to process.
         re.sub(" at 0x[0-9a-f]+", "", str(shapes((run.federation, run.solver, run.w)))),
         run.cohort_room,
-        os.environ.get("FEDLOOM_NATIVE", ""),  # whether convolutions are in C++
+        here(),
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 

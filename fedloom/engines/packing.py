@@ -43,7 +43,7 @@ class Packing(NamedTuple):
 
 
 WAITING = 0.08  # steps of lanes that wait, over all steps: more, and somebody runs alone
-ROUNDS_SEEN = 4  # to see whether cohorts differ in size
+ROUNDS_SEEN = 4  # to see what cohorts are like
 ALONE = 0.5  # the time of a client's step alone, about, if one of all lanes takes 1
 
 
@@ -162,6 +162,11 @@ def _waiting(packing: Packing, steps: np.ndarray) -> int:
     return packing.first.shape[1] * int(packing.steps.sum()) + int(packing.alone_steps.sum()) - int(steps.sum())
 
 
+def duration(packing: Packing) -> float:
+    """About how long it takes, if a step of all lanes takes 1."""
+    return float(np.max(packing.steps.sum(1) + ALONE * packing.alone_steps.sum(1)))
+
+
 def wasted(packing: Packing, steps: np.ndarray) -> float:
     """The share of steps that no client needs."""
     waiting = _waiting(packing, steps)
@@ -201,5 +206,9 @@ def cohorts_vary(run: Run) -> bool:
     """Do cohorts differ in size? As far as the first rounds show, wherever the run is resumed."""
     if isinstance(run.system, System) and not run.system.loses_nobody:
         return True
-    first = range(min(ROUNDS_SEEN, run.rounds))
-    return any(len(draw.ids) < run.cohort_room for t in first for draw in run.cohorts(t))
+    return any(len(draw.ids) < run.cohort_room for draw in first_draws(run))
+
+
+def first_draws(run: Run) -> list[Draw]:
+    """The cohorts of the first rounds."""
+    return [draw for t in range(min(ROUNDS_SEEN, run.rounds)) for draw in run.cohorts(t)]

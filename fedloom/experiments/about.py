@@ -28,10 +28,10 @@ KERNELS = {f"native {source}": source for source in build.SOURCES}  # beside pac
 DRAWN = 100  # clients shown in the picture of the split
 
 
-def versions(packages: Iterable[str] = ()) -> dict[str, str]:
+def versions(others: Iterable[str] = ()) -> dict[str, str]:
     """The versions of everything that can change the bits of a result; of more packages where these are installed."""
     found = {name: metadata.version(name) for name in PACKAGES}
-    for name in packages:
+    for name in others:
         if name in KERNELS and build.kernels(KERNELS[name]):
             found[name] = build.version(KERNELS[name])
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -45,7 +45,7 @@ def other_versions(old: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return [f"{name} {old.get(name, 'not used')} (here {now.get(name, 'not used')})" for name in names]
 
 
-def _packages(checked: Checked) -> tuple[str, ...]:
+def packages(checked: Checked) -> tuple[str, ...]:
     """What a task's model and criterion need besides JAX."""
     task = checked.loaded.task
     used = build.used_in(lambda f, w: f.objective(0).loss(w), checked.run.federation, checked.run.w)
@@ -117,6 +117,6 @@ def about(experiment: Experiment, checked: Checked) -> dict[str, Any]:
         "metrics": {name: m.larger_is_better for name, m in metrics.items()},
         "bounds": {name: [b if math.isfinite(b) else None for b in m.bounds] for name, m in metrics.items()},
         "files": digests([experiment]),
-        "versions": versions(_packages(checked)),
+        "versions": versions(packages(checked)),
         "machine": machine(),
     }

@@ -7,13 +7,13 @@ any moment leaves a study that `fedloom resume`, or the same command again, comp
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fedloom.algorithm import Algorithm
 from fedloom.evidence.groups import by_task
 from fedloom.evidence.verdicts import separated, verdict
-from fedloom.experiments.about import other_versions, versions
+from fedloom.experiments.about import other_versions, packages, versions
 from fedloom.experiments.arguments import Names, Seeds, name_list, reporter, seed_list
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import Damaged, only_one
@@ -122,8 +122,7 @@ def _extend_run(path: pathlib.Path, rounds: int, progress: Progress | None, sink
     if rounds > old.rounds:
         longer = dataclasses.replace(old, rounds=rounds)
         check_files(path)
-        longer.check()
-        _check_versions([path])
+        _check_versions([path], packages(longer.check()))
         lengthen(path, longer)
     return resume_alone(path, progress, sinks)
 
@@ -186,8 +185,10 @@ def _grow(
     _check_versions([path / run["run"] for run in plain["runs"]])
     refuse_changed(recorded, [file for e in changed for file in files_of(e)])
     _check_data([path / run["run"] for run in plain["runs"]], list(old.values()))
-    for e in changed:
-        e.check()
+    for i, e in enumerate(changed):
+        checked = e.check()
+        if i == 0:  # what the model needs here may be what it did not have before: kernels
+            _check_versions([path / run["run"] for run in plain["runs"]], packages(checked))
     if "looks" not in about and about.get("kind") == "comparison" and all(r.finished for r in read_study(path).results):
         about["looks"] = [len(present)]  # of a study that did not count them
     plain |= {"about": about, "runs": listed(new, places(new, words)), "files": digests(changed) | recorded}
@@ -224,14 +225,14 @@ def _chosen_seeds(seeds: int | Sequence[int] | None, present: Sequence[int]) -> 
     return chosen
 
 
-def _check_versions(runs: Sequence[pathlib.Path]) -> None:
-    """What is added must be made with the versions of what is there."""
+def _check_versions(runs: Sequence[pathlib.Path], needed: Iterable[str] = ()) -> None:
+    """What is added must be made with the versions of what is there, also of what is needed now and was not then."""
     for path in runs:
         try:
             old = read_json(path / ABOUT, "versions")["versions"] if (path / ABOUT).exists() else {}
         except Damaged:  # which the others do not have to wait for
             continue
-        if old and (other := other_versions(old, versions(old.keys() - {"fedloom", "python"}))):
+        if old and (other := other_versions(old, versions(old.keys() - {"fedloom", "python"} | set(needed)))):
             raise ValueError(
                 f"{path} was run with {', '.join(other)}, and another version may not give the same bits. Install the "
                 "same versions to extend it, or start again in another directory."

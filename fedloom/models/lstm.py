@@ -147,7 +147,7 @@ def lstm(p: Params, x: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:
     if not on_cpu():
         return lstm_by_scan(p, x, mask)
     bias, x = _bias(p), jnp.asarray(x, p["wx"].dtype)
-    if native.fits(p["wx"], p["wh"], bias, x):
+    if native.fits(p["wx"], p["wh"], bias, x, mask):
         return native.lstm(p["wx"], p["wh"], bias, x, None if mask is None else jnp.logical_not(mask))
     return lstm_stored(p, x, mask)
 

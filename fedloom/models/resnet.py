@@ -26,6 +26,7 @@ from fedloom.models.layers import (
 from fedloom.models.model import Model, shared
 from fedloom.problem import Key
 
+_NARROW = jax.nn.initializers.normal(0.01)
 STAGES = (64, 64), (64, 128), (128, 256), (256, 512)  # channels in and out; two blocks each
 
 # PyTorch's kaiming_normal with fan out; not truncated, as Keras's he_normal is.
@@ -77,7 +78,7 @@ def fedopt_resnet18(classes: int = 100) -> Model:
             "stem_norm": norm_weights(64),
             "blocks": blocks,
             "norm": norm_weights(512),
-            "dense": weights(k[9], 512, classes, init=jax.nn.initializers.normal(0.01)),
+            "dense": weights(k[9], 512, classes, init=_NARROW),
         }
 
     def block(p: Params, x: jax.Array) -> jax.Array:

@@ -1,5 +1,5 @@
 """Layers in C++, called through JAX's FFI: faster on CPUs than what XLA makes of the same mathematics.
 
-`build` compiles the sources of this folder when a layer is first used, `conv` has the layer. Without a C++ compiler the
-layers in JAX are used (fedloom/models/layers.py), which are the same but for rounding.
+`build` compiles a source of this folder when its layer is first used; `conv` and `lstm` have the layers. Without a C++
+compiler the layers in JAX are used (fedloom/models), which are the same but for rounding.
 """

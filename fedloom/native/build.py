@@ -53,7 +53,8 @@ def left_out() -> Iterator[None]:
     """What is traced inside has no kernels: the compiler cannot count their operations."""
     token = _left_out.set(True)
     try:
-        yield
+        with jax.default_matmul_precision("highest"):  # so that JAX does not keep these traces for others
+            yield
     finally:
         _left_out.reset(token)
 
@@ -69,6 +70,15 @@ def used_in(f: Callable[..., Any], *arguments: Any) -> list[str]:
 def version(source: str) -> str:
     """Of the kernels' source; results of equal versions are equal on equal machines."""
     return hashlib.sha256(_text(source).encode()).hexdigest()[:8]
+
+
+def here() -> str:
+    """Which kernels this machine may have: other ones, other times."""
+    return "" if _off() or _compiler() is None else " ".join(map(version, SOURCES))
+
+
+def _compiler() -> str | None:
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
 def _text(source: str) -> str:
@@ -102,7 +112,7 @@ def _say(words: str) -> None:
 
 def _library(source: str) -> pathlib.Path:
     """Compiled kernels, from the cache or made now."""
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    compiler = _compiler()
     if compiler is None:
         raise _NoKernels("there is no C++ compiler (c++, g++ or clang++)")
     path = cache_directory() / "kernels" / f"{PREFIX}{source}-{_digest(source, compiler)}.so"

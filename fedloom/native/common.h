@@ -88,10 +88,16 @@ static void multiply(long m, long n, Product p) {
 
 // Memory.
 
-static float* scratch(size_t numbers) {  // of this thread, aligned to a cache line
-  static thread_local std::vector<float> memory;
-  if (memory.size() < numbers + 16) memory.resize(numbers + 16);
+static thread_local std::vector<float> memory;  // of this thread, from call to call
+constexpr size_t KEPT = 16 << 20;               // numbers at most
+
+static float* scratch(size_t numbers) {  // aligned to a cache line
+  if (memory.size() < numbers + 16) std::vector<float>().swap(memory), memory.resize(numbers + 16);
   return (float*)(((uintptr_t)memory.data() + 63) & ~uintptr_t(63));
+}
+
+static void give_back() {  // what is too much to be kept
+  if (memory.size() > KEPT) std::vector<float>().swap(memory);
 }
 
 // Calls. vmap puts axes in front of every array, of length 1 where it is the same for all.

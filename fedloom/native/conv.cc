@@ -230,6 +230,7 @@ static ffi::Error Forward(Floats x, Floats w, Floats b, ffi::Result<Floats> y, f
     auto part = [&](Floats& a) { return a.typed_data() + offset(a.dimensions(), all, vmapped, i); };
     forward(s, part(x), part(w), part(b), y->typed_data() + i * each, cells->typed_data() + i * each);
   }
+  give_back();
   return ffi::Error::Success();
 } catch (const std::bad_alloc&) {
   return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for a convolution");
@@ -244,6 +245,7 @@ static ffi::Error Backward(Floats x, Floats w, Masks cells, Floats dy, ffi::Resu
     auto part = [&](auto& a) { return a.typed_data() + offset(a.dimensions(), all, vmapped, i); };
     backward(s, part(x), part(w), part(cells), part(dy), part(*dx), part(*dw), part(*db));
   }
+  give_back();
   return ffi::Error::Success();
 } catch (const std::bad_alloc&) {
   return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for a convolution");

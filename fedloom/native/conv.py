@@ -21,7 +21,8 @@ def fits(w: Any, b: Any, x: Any) -> bool:
     float32 = all(jnp.result_type(a) == jnp.float32 for a in (w, b, x))
     window, (channels, out) = w.shape[:2], w.shape[2:]
     kernel = window == (3, 3) and not channels % CHANNELS and not out % CHANNELS and channels * out <= LARGEST
-    images = x.shape[0] > 0 and min(x.shape[1:3]) >= SMALLEST
+    # Shapes that do not go together are left to the layers in JAX, which say so.
+    images = x.ndim == 4 and x.shape[3:] + b.shape == w.shape[2:] and x.shape[0] > 0 and min(x.shape[1:3]) >= SMALLEST
     return bool(float32 and kernel and images and build.kernels("conv"))
 
 

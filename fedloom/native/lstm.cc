@@ -200,6 +200,7 @@ static ffi::Error Forward(Floats x, Floats wx, Floats wh, Floats b, Masks keep, 
     const uint8_t* mask = keep.element_count() ? part(keep) : nullptr;
     forward(s, part(x), part(wx), part(wh), part(b), mask, part(*gates), part(*h), part(*c));
   }
+  give_back();
   return ffi::Error::Success();
 } catch (const std::bad_alloc&) {
   return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for an LSTM");
@@ -217,6 +218,7 @@ static ffi::Error Backward(Floats x, Floats wx, Floats wh, Masks keep, Floats ga
     backward(s, part(x), part(wx), part(wh), mask, part(gates), part(h), part(c), part(dy), part(*dx), part(*dwx),
              part(*dwh), part(*db));
   }
+  give_back();
   return ffi::Error::Success();
 } catch (const std::bad_alloc&) {
   return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for an LSTM");

@@ -12,10 +12,14 @@ Arrays = tuple[jax.Array, ...]
 UNITS = 64  # their number must be a multiple of this
 
 
-def fits(wx: Any, wh: Any, b: Any, x: Any) -> bool:
+def fits(wx: Any, wh: Any, b: Any, x: Any, mask: Any) -> bool:
     """Whether the kernels can compute this layer."""
-    float32 = all(jnp.result_type(a) == jnp.float32 for a in (wx, wh, b, x))
-    return bool(float32 and not wh.shape[0] % UNITS and min(x.shape) > 0 and build.kernels("lstm"))
+    if any(jnp.result_type(a) != jnp.float32 for a in (wx, wh, b, x)) or x.ndim != 3 or 0 in x.shape:
+        return False
+    units, shapes = wh.shape[0], (wx.shape, wh.shape, b.shape, x.shape[:2] if mask is None else jnp.shape(mask))
+    # Shapes that do not go together are left to the layer in JAX, which says so, or repeats what is to be repeated.
+    alike = shapes == ((x.shape[2], 4 * units), (units, 4 * units), (4 * units,), x.shape[:2])
+    return bool(alike and not units % UNITS and build.kernels("lstm"))
 
 
 def lstm(wx: jax.Array, wh: jax.Array, b: jax.Array, x: jax.Array, keep: jax.Array | None) -> jax.Array:

@@ -78,9 +78,10 @@ class Minibatch(StepSolver):
     ) -> tuple[Any, Scalar]:
         """Step s: the gradient, as a tree, of the mean loss over its examples, and how many they are."""
         positions, mask, key = self.batch(s, objective, key, first)
-        if positions.size == objective.capacity > getattr(objective, "width", objective.capacity):
-            # All a client has, where clients differ: a pass, so that the small ones are not filled up.
-            return objective.full_grad(params, key), jnp.asarray(objective.size, jnp.int32)  # type: ignore[attr-defined]
+        whole = positions.size == objective.capacity  # all that the largest client has
+        if whole and hasattr(objective, "full_grad") and objective.capacity > objective.width:  # type: ignore[attr-defined]
+            # Clients differ: a pass, so that the small ones are not filled up.
+            return objective.full_grad(params, key), jnp.asarray(objective.size, jnp.int32)
         return objective.batch_grad(params, positions, mask, key), jnp.sum(mask, dtype=jnp.int32)
 
 
