@@ -30,9 +30,10 @@ CACHE = {
 for name, value in CACHE.items():
     jax.config.update(name, value)
 
-from fedloom.native import build
+from fedloom.native import build  # noqa: E402 (JAX is configured first)
 
-build.cache_directory = lambda: ROOT / ".jax_cache"  # kernels, too, are compiled once; JAX takes them from one place only
+# Kernels, too, are compiled once for all; and JAX takes them from one place only.
+build.cache_directory = lambda: ROOT / ".jax_cache"
 
 MAPS = pathlib.Path("/proc/self/maps")
 MOST_MAPS = 25_000  # Linux allows a process 65,530 pieces of memory; each compiled program takes several

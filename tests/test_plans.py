@@ -184,7 +184,7 @@ def test_lanes_between_one_and_all_are_tried(long, monkeypatch):
     """Also where a single lane is slow beside the rule's plan."""
     run = run_of(FEDERATION)
     assert choose_plan.rule(run, 10.0, 10.0) == Plan(7)
-    times = {1: 3.0, 2: 1.5, 4: 0.8, 7: 1.0}
+    times = {1: 3.0, 2: 1.5, 3: 1.2, 4: 0.8, 7: 1.0}
     monkeypatch.setattr(choose_plan.Stopwatch, "seconds", lambda self, plan: times[plan.lanes] + 2 * (plan.devices - 1))
     monkeypatch.setattr(choose_plan, "step_operations", lambda run: 10.0)
     assert choose_plan.measured(run).plan == Plan(4)

@@ -2,8 +2,8 @@
 
 python -m benchmarks.speed.plans [--choices N] [--workloads NAME,...]
 
-Other processes are busy for moments of random length while a plan is chosen. Then they end, and all plans that could have
-been chosen take turns; by their shortest times, the chosen one is so much slower than the fastest.
+All plans that could be chosen take turns first, with nothing else running, and have their shortest times. Then plans
+are chosen while other processes are busy for moments of random length.
 """
 
 import argparse

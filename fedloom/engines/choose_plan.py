@@ -1,7 +1,7 @@
 """Choosing a plan: by a rule for short runs, by measuring for long ones.
 
-What is measured are rounds of plain averaging with the run's solver and its first cohorts. A plan that is clearly the best
-is remembered for the machine, the data, the model and the solver, whatever the algorithm.
+What is measured are rounds of plain averaging with the run's solver and its first cohorts. A plan that is clearly the
+best is remembered for the machine, the data, the model and the solver, whatever the algorithm.
 """
 
 import hashlib
@@ -85,8 +85,8 @@ def rule(run: Run, operations: float, steps: float) -> Plan:
 def as_wide_as_the_cohort(run: Run, devices: int = 1) -> Plan:
     """As many lanes as there are clients in a cohort.
 
-    But fewer where cohorts differ in size, to fill them all; and where clients take different numbers of steps, as many as
-    make the first cohorts end soonest, so that few clients have to run alone.
+    But fewer where cohorts differ in size, to fill them all; and where clients take different numbers of steps, as many
+    as make the first cohorts end soonest, so that few clients have to run alone.
     """
     lanes = min(-(-run.cohort_room // devices), MOST_LANES)
     if not in_steps(run.solver):  # whole solves, in which a lane that waits goes through no examples

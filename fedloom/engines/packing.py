@@ -163,8 +163,9 @@ def _waiting(packing: Packing, steps: np.ndarray) -> int:
 
 
 def duration(packing: Packing) -> float:
-    """About how long it takes, if a step of all lanes takes 1."""
-    return float(np.max(packing.steps.sum(1) + ALONE * packing.alone_steps.sum(1)))
+    """About how long it takes, if a step of several lanes takes 1."""
+    step = ALONE if packing.first.shape[1] == 1 else 1.0
+    return float(np.max(step * packing.steps.sum(1) + ALONE * packing.alone_steps.sum(1)))
 
 
 def wasted(packing: Packing, steps: np.ndarray) -> float:
