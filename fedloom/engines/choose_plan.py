@@ -28,7 +28,7 @@ from fedloom.problem import Problem
 from fedloom.systems import Delays
 
 LARGE_STEP = 5e6  # floating-point operations of a step from which one client keeps a core busy alone
-SMALL_ROUND = 3e7  # operations of a round up to which sharing it among devices costs more than it gains
+SMALL_ROUND = 1e7  # operations of a round up to which sharing it among devices costs more than it gains
 LONG_RUN = 2e13  # operations of a run from which measuring pays: a minute or more
 MOST_LANES = 256  # lanes side by side: more gain nothing
 UNKNOWN_STEPS = 10  # of a solver that does not say how many it takes
