@@ -122,7 +122,7 @@ def step_operations(run: Run) -> float:
     of = _signature(run)
     if of not in _operations:
         try:
-            with left_out():
+            with left_out():  # the compiler cannot count the operations of kernels
                 costs = jax.jit(step).lower(run.solver, run.federation, run.w).cost_analysis() or {}
         except Exception:  # a solver may need terms that plain averaging does not have: then nothing is measured
             costs = {}

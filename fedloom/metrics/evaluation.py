@@ -16,6 +16,7 @@ from fedloom.data.split import Split
 from fedloom.loss import Coupled
 from fedloom.metrics.scored import OfAll, Ratio, Scored, given_to, ratios
 from fedloom.metrics.scores import Criterion, Metric
+from fedloom.native.build import left_out
 from fedloom.problem import Key, Vector
 
 Tree = Any  # a model's parameters, a pytree of arrays
@@ -73,7 +74,8 @@ class Scorer:
 
     def __call__(self, params: Tree, rows: Rows) -> OfRows:
         x, y = self.prepare(rows, None)
-        outputs = self.apply(params, x, None)
+        with left_out():  # a kernel has one thread, and the layers in JAX have all that training leaves free
+            outputs = self.apply(params, x, None)
         pairs = {m.name: m.of(outputs, y) for m in self.metrics if m.of is not None}
         for name, pair in pairs.items():
             if any(jnp.shape(a) != (len(outputs),) for a in pair):

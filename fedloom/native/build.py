@@ -50,10 +50,13 @@ _left_out = contextvars.ContextVar("left out", default=False)
 
 @contextlib.contextmanager
 def left_out() -> Iterator[None]:
-    """What is traced inside has no kernels: the compiler cannot count their operations."""
+    """What is traced inside has no kernels."""
+    if _off():
+        yield
+        return
     token = _left_out.set(True)
     try:
-        with jax.default_matmul_precision("highest"):  # so that JAX does not keep these traces for others
+        with jax.default_matmul_precision("highest"):  # as ever on CPUs; JAX does not keep these traces for others
             yield
     finally:
         _left_out.reset(token)

@@ -208,7 +208,7 @@ TASKS = (
         "shakespeare-tff",
         lambda seed: natural(shakespeare.shakespeare_tff()),
         about="Shakespeare by role, 715 clients, TFF's snippets: the next character at every position.",
-        evaluations=35,
+        evaluations=30,
         needs=("shakespeare",),
         **_SHAKESPEARE,
     ),
@@ -218,7 +218,7 @@ TASKS = (
         data=lambda seed: natural(shakespeare.shakespeare_tff("roles")),
         about="Shakespeare by role, 1,151 clients, the Moby text in FedOpt's encoding: the next character everywhere.",
         needs=("shakespeare_roles",),
-        evaluations=12,
+        evaluations=10,
         **_SHAKESPEARE,
     ),
     _task(
