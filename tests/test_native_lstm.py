@@ -9,6 +9,7 @@ import pytest
 
 import fedloom as fl
 from fedloom.engines.plan import Plan
+from fedloom.metrics.evaluation import Scorer
 from fedloom.models.lstm import keras_weights, lstm, lstm_by_scan, pytorch_weights
 from fedloom.native import build
 
@@ -137,6 +138,23 @@ def test_shapes_that_do_not_go_together_are_left_to_jax():
     assert not uses_kernels(lstm, p, x, mask[:1])
     with jax.numpy_rank_promotion("allow"):
         close(lstm(p, x, mask[1:2]), lstm(p, x, np.repeat(mask[1:2], 3, 0)))
+
+
+def test_what_is_traced_without_kernels_is_not_kept_for_others():
+    p, x, _ = example(2, 3, 8, 64)
+    layer = jax.jit(lambda p, x: lstm(p, x))
+    with build.left_out():
+        assert "ffi_call" not in str(jax.make_jaxpr(lambda p, x: layer(p, x))(p, x))
+    assert uses_kernels(layer, p, x)
+    with build.left_out():
+        assert "ffi_call" not in str(jax.make_jaxpr(lambda p, x: layer(p, x))(p, x))
+
+
+def test_test_sets_go_through_layers_that_use_all_cores():
+    p, x, _ = example(2, 3, 8, 64)
+    score = Scorer((fl.metrics.accuracy,), lambda p, x, key: lstm(p, x)[:, -1], lambda rows, key: rows)
+    assert uses_kernels(score.apply, p, x, None)
+    assert not build.used_in(score, p, (x, np.zeros(2, int)))
 
 
 def trained(plan):
