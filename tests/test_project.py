@@ -60,7 +60,7 @@ ALLOWED = {  # what each part may import, besides itself
     "pytorch": {"problem"},
     "solvers": {"client", "hyperparameters", "problem", "pytorch", "schedules"},
     "data": {"client", "hyperparameters", "loss", "places", "problem"},
-    "metrics": {"client", "data", "loss", "problem", "pytorch", "regularizers"},
+    "metrics": {"client", "data", "loss", "native", "problem", "pytorch", "regularizers"},
     "native": {"places"},
     "models": {"loss", "metrics", "native", "problem", "pytorch"},
     "systems": {"hyperparameters"},

@@ -22,11 +22,15 @@ def message_sizes(run: Run) -> Sizes:
     """Bytes down and up for one client in each exchange. Traces everything once, so that shape errors show here."""
     server, sizes = run.start.server, []
     memory = jax.tree.map(jnp.asarray, run.algorithm.init_client(run.w))
+    parts = run.algorithm, run.solver
+    trees = not any(leaf is part for part in parts for leaf in jax.tree.leaves(part))  # others run in `reference` only
     for e, exchange in enumerate(run.algorithm.exchanges):
         with noting(exchange, run.algorithm):
-            message, reply, *after = _one_client.eval_shape(
-                e, run.algorithm, run.solver, run.federation, server, memory, run.key, run.w
-            )
+            given = (run.federation, server, memory, run.key, run.w)
+            if trees:
+                message, reply, *after = _shared.eval_shape(e, *parts, *given)
+            else:
+                message, reply, *after = jax.eval_shape(partial(_one_client, e, *parts), *given)
         for what, old, new in zip(("server's state", "client's memory"), (server, memory), after, strict=True):
             if shapes(old) != shapes(new):
                 raise TypeError(
@@ -37,7 +41,6 @@ def message_sizes(run: Run) -> Sizes:
     return sizes
 
 
-@partial(jax.jit, static_argnums=0)  # as a function of its own, so that runs which differ in numbers share its trace
 def _one_client(
     e: int,
     algorithm: Algorithm,
@@ -57,6 +60,9 @@ def _one_client(
     mean = jax.tree.map(lambda x: x.astype(mean_type(x.dtype)), reply)
     server = exchange.receive(server, mean, Cohort(jnp.ones((), w.dtype), server_key(key), mean))
     return message, reply, server, memory
+
+
+_shared = jax.jit(_one_client, static_argnums=0)  # runs that differ in numbers share its trace
 
 
 @contextlib.contextmanager
