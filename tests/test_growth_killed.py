@@ -81,9 +81,14 @@ class Killed(BaseException):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("again", [lambda d: resume_study(d), lambda d: extend(d, **ADDED)], ids=["resume", "extend"])
-def test_stopped_before_or_after_any_step_of_any_file(tmp_path, grown, again):
-    steps = point = 0
+@pytest.mark.parametrize(
+    ("again", "point"),
+    [(lambda d: resume_study(d), -1), (lambda d: extend(d, **ADDED), 0)],
+    ids=["resume", "extend"],
+)
+def test_stopped_before_or_after_any_step_of_any_file(tmp_path, grown, again, point):
+    """Every moment once: before a step one way of going on, after it the other."""
+    steps = 0
 
     def counted(function):
         def step(*arguments, **keywords):
@@ -100,7 +105,7 @@ def test_stopped_before_or_after_any_step_of_any_file(tmp_path, grown, again):
         return step
 
     while True:
-        steps, point = 0, point + 1
+        steps, point = 0, point + 2
         directory = tmp_path / f"stopped{point}"
         shutil.copytree(grown, directory)
         with pytest.MonkeyPatch.context() as patch:
