@@ -21,3 +21,14 @@ def values_and_gradients(f, *args):
     probe = jax.random.normal(jax.random.key(9), jax.eval_shape(f, *args).shape)
     gradients = jax.grad(lambda *a: jnp.vdot(probe, f(*a)), tuple(range(len(args))))
     return jax.jit(lambda *a: (f(*a), gradients(*a)))(*args)
+
+
+def close_float32(ours, theirs, tolerance=1e-5):
+    """Trees of float32 that agree up to rounding, relative to the largest number of each array."""
+
+    def one(a, b):
+        assert a.shape == b.shape
+        assert a.dtype == np.float32
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1, abs(b).max()))
+
+    jax.tree.map(one, ours, theirs)

@@ -15,6 +15,7 @@ from fedloom.engines.plan import Plan
 from fedloom.experiments.about import KERNELS, other_versions, versions
 from fedloom.models import blocks, layers
 from fedloom.native import build
+from tests.comparing import close_float32
 
 BLOCKS = {False: blocks.conv_relu, True: blocks.conv_relu_pool}
 
@@ -36,15 +37,6 @@ def calls_kernels(f, *arguments):
     return "ffi_call" in str(jax.make_jaxpr(lambda *a: f(*a))(*arguments))  # a function of its own: traces are kept
 
 
-def close(ours, theirs, tolerance=1e-5):
-    def one(a, b):
-        assert a.shape == b.shape
-        assert a.dtype == jnp.float32
-        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1, abs(b).max()))
-
-    jax.tree.map(one, ours, theirs)
-
-
 SHAPES = [
     ((1, 6, 6, 16), 16, "VALID"),
     ((3, 7, 11, 16), 48, "VALID"),
@@ -62,8 +54,8 @@ def test_values_and_gradients(compiler, shape, out, padding, pool):
     wide = jax.tree.map(np.float64, (p, x))
     expected, its_gradient = jax.vjp(lambda p, x: in_jax(p, x, padding, pool), *wide)
     dy = np.float32(np.random.default_rng(1).normal(size=y.shape))
-    close(y, expected)
-    close(gradient(dy), its_gradient(np.float64(dy)))
+    close_float32(y, expected)
+    close_float32(gradient(dy), its_gradient(np.float64(dy)))
 
 
 @pytest.mark.exhaustive
@@ -86,7 +78,7 @@ def test_tied_cells_share_the_gradient(compiler):
     p = {"w": np.zeros_like(p["w"]), "b": np.abs(p["b"])}
     ours = jax.grad(lambda p: jnp.sum(blocks.conv_relu_pool(p, x) ** 2))(p)
     theirs = jax.grad(lambda p: jnp.sum(layers.relu_pool(layers.conv_by_slices(p, x)) ** 2))(p)
-    close(ours, theirs)
+    close_float32(ours, theirs)
 
 
 def test_where_relu_is_zero_the_gradient_is_zero(compiler):
@@ -121,12 +113,12 @@ def test_side_by_side(compiler, pool):
         return jax.tree.map(lambda *a: np.stack(a), *each)
 
     (p, x), apart = made[0], [made[k][0] for k in range(3)]
-    close(jax.vmap(gradients)(ps, xs), one_by_one(apart, xs))
-    close(jax.vmap(gradients, (None, 0))(p, xs), one_by_one([p] * 3, xs))
-    close(jax.vmap(gradients, (0, None))(ps, x), one_by_one(apart, [x] * 3))
+    close_float32(jax.vmap(gradients)(ps, xs), one_by_one(apart, xs))
+    close_float32(jax.vmap(gradients, (None, 0))(p, xs), one_by_one([p] * 3, xs))
+    close_float32(jax.vmap(gradients, (0, None))(ps, x), one_by_one(apart, [x] * 3))
     twice = jax.vmap(jax.vmap(lambda p, x: gradients(p, x[None]), (None, 0)))(ps, xs)
     assert twice[0].shape == (3, 2)
-    close(twice[0].sum(1), jax.vmap(gradients)(ps, xs)[0])
+    close_float32(twice[0].sum(1), jax.vmap(gradients)(ps, xs)[0])
 
 
 def test_what_does_not_fit_is_left_to_jax():
@@ -203,7 +195,7 @@ def falls_back(capfd):
     p, x = example(2, 8, 8, 16, out=16)
     for _ in range(2):
         assert not calls_kernels(blocks.conv_relu_pool, p, x)
-    close(blocks.conv_relu_pool(p, x), in_jax(p, x, "VALID", True))
+    close_float32(blocks.conv_relu_pool(p, x), in_jax(p, x, "VALID", True))
     said = [line for line in capfd.readouterr().err.splitlines() if "slower" in line]
     assert len(said) == 1
     assert said[0].startswith("fedloom: ")

@@ -12,6 +12,7 @@ from fedloom.engines.plan import Plan
 from fedloom.metrics.evaluation import Scorer
 from fedloom.models.lstm import keras_weights, lstm, lstm_by_scan, pytorch_weights
 from fedloom.native import build
+from tests.comparing import close_float32
 
 pytestmark = pytest.mark.usefixtures("compiler")
 
@@ -31,15 +32,6 @@ def gradients(f):
     return lambda p, x, mask: jax.value_and_grad(lambda p, x: jnp.sum(jnp.sin(3 * f(p, x, mask))), (0, 1))(p, x)
 
 
-def close(ours, theirs, tolerance=2e-5):
-    def one(a, b):
-        assert a.shape == b.shape
-        assert a.dtype == jnp.float32
-        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1, abs(b).max()))
-
-    jax.tree.map(one, ours, theirs)
-
-
 def uses_kernels(f, *arguments):
     return build.used_in(f, *arguments) == ["lstm"]
 
@@ -54,8 +46,8 @@ def test_values_and_gradients(shape, masked):
     p, x, mask = example(*shape, masked)
     assert uses_kernels(lstm, p, x, mask)
     wide_p, wide_x = jax.tree.map(np.float64, (p, x))
-    close(lstm(p, x, mask), lstm_by_scan(wide_p, wide_x, mask))
-    close(gradients(lstm)(p, x, mask), gradients(lstm_by_scan)(wide_p, wide_x, mask))
+    close_float32(lstm(p, x, mask), lstm_by_scan(wide_p, wide_x, mask))
+    close_float32(gradients(lstm)(p, x, mask), gradients(lstm_by_scan)(wide_p, wide_x, mask))
 
 
 @pytest.mark.exhaustive
@@ -77,15 +69,15 @@ def test_large_inputs_saturate():
     p, x, _ = example(3, 4, 16, 64)
     p, x = jax.tree.map(lambda a: a * np.float32(50), (p, x))
     wide = jax.tree.map(np.float64, (p, x))
-    close(lstm(p, x), lstm_by_scan(*wide))
-    close(gradients(lstm)(p, x, None), gradients(lstm_by_scan)(*wide, None), 1e-3)
+    close_float32(lstm(p, x), lstm_by_scan(*wide))
+    close_float32(gradients(lstm)(p, x, None), gradients(lstm_by_scan)(*wide, None), 1e-3)
 
 
 def test_two_biases_are_added():
     p = jax.tree.map(np.float32, pytorch_weights(jax.random.key(0), 8, 64))
     _, x, _ = example(2, 3, 8, 64)
     assert uses_kernels(lstm, p, x, None)
-    close(gradients(lstm)(p, x, None), gradients(lstm_by_scan)(p, x, None))
+    close_float32(gradients(lstm)(p, x, None), gradients(lstm_by_scan)(p, x, None))
 
 
 def test_divergence_is_seen():
@@ -110,13 +102,13 @@ def test_side_by_side(masked):
     (p, x, mask), apart = made[0], [a for a, _, _ in made]
     each = [m for _, _, m in made]
     axis = 0 if masked else None
-    close(jax.vmap(one, (0, 0, axis))(ps, xs, masks), one_by_one(apart, xs, each))
-    close(jax.vmap(one, (None, 0, None))(p, xs, mask), one_by_one([p] * 3, xs, [mask] * 3))
-    close(jax.vmap(one, (0, None, axis))(ps, x, masks), one_by_one(apart, [x] * 3, each))
+    close_float32(jax.vmap(one, (0, 0, axis))(ps, xs, masks), one_by_one(apart, xs, each))
+    close_float32(jax.vmap(one, (None, 0, None))(p, xs, mask), one_by_one([p] * 3, xs, [mask] * 3))
+    close_float32(jax.vmap(one, (0, None, axis))(ps, x, masks), one_by_one(apart, [x] * 3, each))
     single = jax.vmap(lambda p, x, mask: one(p, x[None], None if mask is None else mask[None]), (None, 0, axis))
     twice = jax.vmap(single, (0, 0, axis))(ps, xs, masks)
     assert twice[0].shape == (3, 4)
-    close(twice[0].sum(1), jax.vmap(one, (0, 0, axis))(ps, xs, masks)[0])
+    close_float32(twice[0].sum(1), jax.vmap(one, (0, 0, axis))(ps, xs, masks)[0])
 
 
 def test_what_does_not_fit_is_left_to_jax():
@@ -137,7 +129,7 @@ def test_shapes_that_do_not_go_together_are_left_to_jax():
         lstm(p, x[..., :8], mask)
     assert not uses_kernels(lstm, p, x, mask[:1])
     with jax.numpy_rank_promotion("allow"):
-        close(lstm(p, x, mask[1:2]), lstm(p, x, np.repeat(mask[1:2], 3, 0)))
+        close_float32(lstm(p, x, mask[1:2]), lstm(p, x, np.repeat(mask[1:2], 3, 0)))
 
 
 def test_what_is_traced_without_kernels_is_not_kept_for_others():
