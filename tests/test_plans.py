@@ -333,7 +333,27 @@ def test_a_record_from_a_larger_machine_says_what_it_needs(monkeypatch):
     assert list(fl.simulate(*args, 4, resume=half, plan=Plan(2)))[-1].round == 4
 
 
+def test_the_operations_of_a_step_are_counted_once_for_all_processes(cache, monkeypatch):
+    run = run_of()
+    choose_plan._operations.clear()
+    counted = choose_plan.step_operations(run)
+    assert counted > 0
+
+    def fail(*args):
+        raise AssertionError("counted again")
+
+    choose_plan._operations.clear()  # as in another process
+    monkeypatch.setattr(choose_plan, "_count", fail)
+    assert choose_plan.step_operations(run) == counted
+    for path in (cache.parent / "operations").iterdir():
+        path.write_text("[")  # damaged: it is counted again
+    choose_plan._operations.clear()
+    with pytest.raises(AssertionError, match="counted again"):
+        choose_plan.step_operations(run)
+
+
 def test_the_operations_of_convolutions_in_c_plus_plus_are_counted(compiler, monkeypatch):
+    monkeypatch.setattr(choose_plan, "_kept", lambda *of: None)
     rows = jnp.zeros((8, 12, 12, 16), jnp.float32)
     params = {"w": jnp.zeros((3, 3, 16, 32), jnp.float32), "b": jnp.zeros(32, jnp.float32)}
     flat, unravel = jax.flatten_util.ravel_pytree(params)

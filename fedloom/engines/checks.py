@@ -8,7 +8,7 @@ import numpy as np
 
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
-from fedloom.cohorts import CohortRule, everyone, scheduled, stragglers
+from fedloom.cohorts import Changed, CohortRule, everyone, scheduled
 from fedloom.engines.plan import Plan, check_plan
 from fedloom.engines.records import Origin, Record
 from fedloom.engines.run import Run
@@ -176,7 +176,7 @@ def _check_asynchronous(algorithm: Algorithm, cohort: CohortRule, system: Any, b
             "tolerates late replies, such as FedDR, FedBuff or SCAFFOLD."
         )
     rule = cohort
-    while isinstance(rule, stragglers):
+    while isinstance(rule, Changed):
         rule = rule.of
     if isinstance(rule, scheduled):
         raise ValueError(

@@ -10,7 +10,7 @@ import os
 import platform
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ MOST_JOBS = 64  # of an asynchronous run side by side
 WIDTHS = 16  # numbers of lanes that are thought about
 WORSE = 1.4  # times slower than the best so far: then more lanes are not tried
 
-
+T = TypeVar("T")
 Say = Callable[[str], None]
 
 
@@ -121,13 +121,19 @@ def step_operations(run: Run) -> float:
 
     of = _signature(run)
     if of not in _operations:
-        try:
-            with left_out():  # the compiler cannot count the operations of kernels
-                costs = jax.jit(step).lower(run.solver, run.federation, run.w).cost_analysis() or {}
-        except Exception:  # a solver may need terms that plain averaging does not have: then nothing is measured
-            costs = {}
-        _operations[of] = float(costs.get("flops", 0.0))
+        _operations[of] = _kept("operations", of, float) or _count(step, run)
+        _keep("operations", of, _operations[of])
     return _operations[of]
+
+
+def _count(step: Callable[..., Any], run: Run) -> float:
+    """What the compiler counts; 0 where it cannot."""
+    try:
+        with left_out():  # the compiler cannot count the operations of kernels
+            costs = jax.jit(step).lower(run.solver, run.federation, run.w).cost_analysis() or {}
+    except Exception:  # a solver may need terms that plain averaging does not have: then nothing is measured
+        costs = {}
+    return float(costs.get("flops", 0.0))
 
 
 def measure(run: Run, say: Say = lambda words: None) -> Plan:
@@ -175,7 +181,7 @@ def _widths(most: int) -> list[int]:
     return sorted({min(-(-most // (1 << i)), MOST_LANES) for i in range(most.bit_length() + 1)})
 
 
-# Plans are remembered in files; one that cannot be read or written does no harm.
+# Plans and counts are remembered in files; one that cannot be read or written does no harm.
 
 
 def _signature(run: Run) -> str:
@@ -198,19 +204,27 @@ def _signature(run: Run) -> str:
 
 def remembered(run: Run) -> Plan | None:
     """The plan that was measured for such a run before."""
+    plan = _kept("plans", _signature(run), lambda kept: Plan(kept["lanes"], kept["devices"]))
+    return plan if plan is not None and plan.devices <= jax.local_device_count() else None
+
+
+def _remember(run: Run, plan: Plan) -> None:
+    _keep("plans", _signature(run), {"lanes": plan.lanes, "devices": plan.devices})
+
+
+def _kept(kind: str, of: str, made: Callable[[Any], T]) -> T | None:
     try:
-        plan = json.loads((cache_directory() / "plans" / _signature(run)).read_text())
-        return Plan(plan["lanes"], plan["devices"]) if plan["devices"] <= jax.local_device_count() else None
+        return made(json.loads((cache_directory() / kind / of).read_text()))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _remember(run: Run, plan: Plan) -> None:
+def _keep(kind: str, of: str, value: Any) -> None:
     try:
-        path = cache_directory() / "plans" / _signature(run)
+        path = cache_directory() / kind / of
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps({"lanes": plan.lanes, "devices": plan.devices}))
+        draft.write_text(json.dumps(value))
         draft.replace(path)
     except OSError:
         pass

@@ -72,7 +72,14 @@ def _round(run: Run, clock: SyncClock | NoClock, sizes: Sizes, t: int, record: R
         for k, work in zip(draws[e].ids.tolist(), draws[e].work.tolist(), strict=True):
             solves = lasting_key(run.key, e, k) if run.solver.lasting else None
             client = LocalClient(
-                run.federation.objective(k), run.solver, client_key(key, k), coin_key(key), t, work, solves
+                run.federation.objective(k),
+                run.solver,
+                client_key(key, k),
+                coin_key(key),
+                t,
+                work,
+                solves,
+                float(run.p[k]) * len(run.p),
             )
             own = for_client(run.algorithm, k).exchanges[e]
             memory = clients[k] if k in clients else run.algorithm.init_client(run.w)

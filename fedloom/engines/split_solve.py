@@ -133,8 +133,9 @@ class Job(NamedTuple):
     t: Scalar
 
     def _client(self, kind: Any, given: "Given", **more: Any) -> Any:
-        objective = self.federation.objective(given.k)
-        return kind(objective, self.solver, given.key, coin_key(self.key), self.t, given.work, given.solves, **more)
+        objective, relative = self.federation.objective(given.k), self.federation.relative_weight(given.k)
+        coin = coin_key(self.key)
+        return kind(objective, self.solver, given.key, coin, self.t, given.work, given.solves, relative, **more)
 
     def _local(self, given: Given, client: LocalClient) -> tuple[Tree, Tree]:
         exchange = for_client(self.algorithm, given.k).exchanges[self.e]
