@@ -8,7 +8,7 @@
         def receive(self, s, mean, cohort): ...         # mean = weighted mean of the replies
 
 Everything is pure and works on flat vectors, so that the same file runs in every engine. Population weights p_k live
-in the mean, never in a method.
+in the mean, not in a method; one whose clients work differently if they weigh more asks `client.relative_weight`.
 """
 
 from abc import ABC, abstractmethod
@@ -41,6 +41,10 @@ class Client(Protocol):
     @property
     def t(self) -> Scalar:
         """The number of rounds before this one: 0 in the first round."""
+
+    @property
+    def relative_weight(self) -> Scalar:
+        """p_k times the number of clients, 1 on average; n_k / mean(n) where weights are in proportion to examples."""
 
     def loss(self, w: Vector) -> Scalar:
         """F_k(w) over all local data."""

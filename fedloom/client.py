@@ -75,6 +75,10 @@ class Federation(ABC):
         """The number of clients."""
         return int(self.weights.shape[0])
 
+    def relative_weight(self, k: Scalar) -> Scalar:
+        """p_k times the number of clients, 1 on average; k may be traced."""
+        return jnp.asarray(self.weights)[k] * self.clients
+
     def loss(self, w: Vector) -> Scalar:
         """f(w)."""
         return _population_loss(self, w)
@@ -197,9 +201,10 @@ class LocalClient:
         t: Scalar,
         work: Scalar,
         solves: Key | None = None,  # the randomness of solves, if not `key`
+        relative_weight: Scalar = 1.0,
     ):
         self.objective, self.solver, self.solves = objective, solver, key if solves is None else solves
-        self.key, self.coin, self.t, self.work = key, coin, t, work
+        self.key, self.coin, self.t, self.work, self.relative_weight = key, coin, t, work, relative_weight
         zero = jnp.zeros((), jnp.int32)
         self.meter = Meter(zero, zero, jnp.array(-jnp.inf), zero)
 

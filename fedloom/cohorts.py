@@ -40,6 +40,10 @@ class CohortRule(ABC):
         """The weight in the mean of each client that is drawn once."""
         return p
 
+    def last(self, ids: np.ndarray, clients: int, rng: Rng, t: int) -> int:
+        """Who of the cohort of round t is its last member: a random one, unless the rule draws in an order."""
+        return int(rng.choice(ids))
+
     @abstractmethod
     def room(self, clients: int) -> int:
         """How many distinct clients to make room for; a larger draw is allowed but compiles again."""
@@ -47,11 +51,6 @@ class CohortRule(ABC):
 
 def _draw(ids: np.ndarray, weight: np.ndarray) -> Draw:
     return Draw(ids, weight, np.ones(len(ids)))
-
-
-def _at_most(rule: str, m: int, clients: int) -> None:
-    if m > clients:
-        raise ValueError(f"{rule}: m = {m} is larger than the population of {clients} clients; choose m <= {clients}.")
 
 
 @frozen
@@ -67,22 +66,54 @@ class everyone(CohortRule):
 
 
 @frozen
-class uniform(CohortRule):
-    """m clients uniformly without replacement; the mean weighs them by p_k."""
+class OfSize(CohortRule):
+    """Base of the rules whose cohorts have m clients, each of which counts by p_k."""
 
     m: int = static(count, "clients in a round", default=10)
 
+    @abstractmethod
+    def members(self, clients: int, rng: Rng, t: int) -> np.ndarray:
+        """The cohort of round t, in any order."""
+
     def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
-        _at_most("uniform", self.m, len(p))
+        if self.m > len(p):
+            raise ValueError(
+                f"{type(self).__name__}: m = {self.m} is larger than the population of {len(p)} clients; "
+                f"choose m <= {len(p)}."
+            )
 
         def draw(rng: Rng, t: int) -> Draw:
-            ids = np.sort(rng.choice(len(p), self.m, replace=False, shuffle=False))
+            ids = np.sort(self.members(len(p), rng, t))
             return _draw(ids, p[ids])
 
         return draw
 
     def room(self, clients: int) -> int:
         return self.m
+
+
+@frozen
+class uniform(OfSize):
+    """m clients uniformly without replacement; the mean weighs them by p_k."""
+
+    def members(self, clients: int, rng: Rng, t: int) -> np.ndarray:
+        return rng.choice(clients, self.m, replace=False, shuffle=False)
+
+
+@frozen
+class seeded_by_round(OfSize):
+    """`uniform` as several papers' programs draw: the same cohorts for every seed and every method.
+
+    Those of FedProx, FedDANE, FedDR and linear speedup take NumPy's old generator, with the round, counted from 0, as
+    its seed. A draw costs as much as the population.
+    """
+
+    def members(self, clients: int, rng: Rng, t: int) -> np.ndarray:
+        return np.random.RandomState(t).choice(clients, self.m, replace=False)
+
+    def last(self, ids: np.ndarray, clients: int, rng: Rng, t: int) -> int:
+        drawn = self.members(clients, rng, t)
+        return int(drawn[np.isin(drawn, ids)][-1])
 
 
 @frozen
@@ -154,22 +185,11 @@ class bernoulli(CohortRule):
 
 
 @frozen
-class cyclic(CohortRule):
+class cyclic(OfSize):
     """Clients in turn, m at a time."""
 
-    m: int = static(count, "clients in a round", default=10)
-
-    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
-        _at_most("cyclic", self.m, len(p))
-
-        def draw(rng: Rng, t: int) -> Draw:
-            ids = np.sort((t * self.m + np.arange(self.m)) % len(p))
-            return _draw(ids, p[ids])
-
-        return draw
-
-    def room(self, clients: int) -> int:
-        return self.m
+    def members(self, clients: int, rng: Rng, t: int) -> np.ndarray:
+        return (t * self.m + np.arange(self.m)) % clients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,6 +232,7 @@ class scheduled(CohortRule):
 COHORTS: dict[str, type[CohortRule]] = {
     "everyone": everyone,
     "uniform": uniform,
+    "seeded-by-round": seeded_by_round,
     "with-replacement": with_replacement,
     "by-weight": by_weight,
     "bernoulli": bernoulli,
@@ -222,14 +243,33 @@ _rule = Domain("a cohort rule such as uniform(10)", lambda v: isinstance(v, Coho
 
 
 @frozen
-class stragglers(CohortRule):
+class Changed(CohortRule):
+    """Base of the rules that change another rule's cohorts."""
+
+    of: CohortRule = static(_rule, "the rule that draws the cohort", default=uniform(10))
+
+    @property
+    def partial_work(self) -> bool:
+        return self.of.partial_work
+
+    def usual_weight(self, p: np.ndarray) -> np.ndarray:
+        return self.of.usual_weight(p)
+
+    def last(self, ids: np.ndarray, clients: int, rng: Rng, t: int) -> int:
+        return self.of.last(ids, clients, rng, t)
+
+    def room(self, clients: int) -> int:
+        return self.of.room(clients)
+
+
+@frozen
+class stragglers(Changed):
     """Another rule's cohorts, in which the given share of the clients has time for a part of the work only.
 
     A straggler does the fraction U(0, 1] of its work: with E epochs, ceil(U * E) is uniform on 1..E, as in FedProx.
     With `drop` the stragglers are left out instead, as FedAvg does in that paper; at least one client stays.
     """
 
-    of: CohortRule = static(_rule, "the rule that draws the cohort", default=uniform(10))
     share: float = static(interval(0, 1, "[]"), "share of the cohort that is slow", default=0.5)
     drop: bool = static(flag, "leave stragglers out instead of using their partial work", default=False)
 
@@ -253,11 +293,26 @@ class stragglers(CohortRule):
 
         return draw
 
+
+@frozen
+class plain(Changed):
+    """Another rule's cohorts with a plain mean: every client counts once, or as often as it was drawn.
+
+    The objective keeps its weights p_k. FedDANE's boxes have the plain mean, also where everyone takes part.
+    """
+
+    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
+        inner, once = self.of.over(p), self.of.usual_weight(p)
+
+        def draw(rng: Rng, t: int) -> Draw:
+            cohort = inner(rng, t)
+            usual = once[cohort.ids]
+            return cohort._replace(weight=np.divide(cohort.weight, usual, out=np.ones(len(usual)), where=usual > 0))
+
+        return draw
+
     def usual_weight(self, p: np.ndarray) -> np.ndarray:
-        return self.of.usual_weight(p)
-
-    def room(self, clients: int) -> int:
-        return self.of.room(clients)
+        return np.ones(len(p))
 
 
-COHORTS["stragglers"] = stragglers  # here, since its own field is a rule by name
+COHORTS |= {"stragglers": stragglers, "plain": plain}  # here, since their own field is a rule by name

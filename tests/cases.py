@@ -30,6 +30,7 @@ class Case(NamedTuple):
 MU_K = np.array([0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
 GD = fl.GD(lr=LR, steps=STEPS)
 LOCAL = {"eta_l": LR, "steps": STEPS}
+OWN = {"eta": 2.0, "start": "own"}  # FedPD from a client's own model
 
 
 def _case(name: str, oracle: str, solver: fl.Solver | None = None, options: Any = None, **hyperparameters: Any) -> Case:
@@ -57,10 +58,12 @@ CASES = {
     "feddane": _case("feddane", "feddane", mu=0.5, correction=1.0, decay=1.0),
     "feddane-pipelined": _case("feddane", "feddane", mu=1.0, correction=1.0, decay=1.0, pipelined=True),
     "feddyn": _case("feddyn", "feddyn", alpha=0.3),
+    "feddyn-alpha": _case("feddyn", "feddyn_code", None, {"alpha": 0.3}, alpha=0.3, weighting="alpha"),
     "feddyn-onegd": _case("feddyn-onegd", "feddyn_onegd", alpha=3.0),
     "fedsplit-all": _case("fedsplit", "fedsplit", eta=2.0, averaging="all"),
     "fedsplit-active": _case("fedsplit", "fedsplit", eta=2.0, averaging="active"),
     "fedpd": _case("fedpd", "fedpd", None, {"eta": 2.0, "repeats": [1] * 20}, eta=2.0),
+    "fedpd-own": _case("fedpd", "fedpd_steps", GD, OWN | {"repeats": [1] * 20} | LOCAL, **OWN),
     "feddr": _case("feddr", "feddr", eta=2.0, alpha=1.3),
     "fedadagrad": _stepping("fedadagrad", "fedadagrad", lr=0.1, beta1=0.0, tau=1e-3),
     "fedadam": _stepping("fedadam", "fedadam", lr=0.01, beta1=0.9, beta2=0.99, tau=1e-3),
@@ -93,6 +96,8 @@ VARIANTS = {
     "fedprox-mu_k": _stepping("fedprox", "fedprox", mu=MU_K, lr=0.8),
     "scaffold-II-printed": _stepping("scaffold", "scaffold", lr=0.9, option="II", first_contact="c-as-printed"),
     "scaffold-I-printed": _stepping("scaffold", "scaffold", lr=0.9, option="I", first_contact="c-as-printed"),
+    "feddane-mu_k": _case("feddane", "feddane", mu=MU_K + 0.5, correction=1.0, decay=1.0),
+    "feddane-mu_k-pipelined": _case("feddane", "feddane", mu=MU_K + 0.5, correction=0.9, decay=0.8, pipelined=True),
     "feddane-decayed": _case("feddane", "feddane", mu=0.5, correction=0.9, decay=0.8),
     "feddane-pipelined-decayed": _case("feddane", "feddane", mu=0.5, correction=0.9, decay=0.8, pipelined=True),
     "feddr-l1": _case(

@@ -8,7 +8,7 @@ import fedloom as fl
 from fedloom.cohorts import scheduled, uniform
 from fedloom.testing import check_algorithm, usual_solver
 from tests import transcriptions as numpy_version
-from tests.cases import CASES, GD, VARIANTS
+from tests.cases import CASES, GD, LR, STEPS, VARIANTS
 
 W = np.array([2.0, -1.0, 0.5, 3.0])
 FEDERATION = fl.quadratics(clients=7, dimension=4, seed=3)
@@ -58,6 +58,52 @@ def test_fedpd_with_skipping():
     assert max(repeats) > 1
     want = numpy_version.fedpd(NUMPY, W, [None] * 20, eta=2.0, repeats=repeats)
     np.testing.assert_allclose([r.w for r in records], want, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("engine", [fl.simulate, fl.reference], ids=["simulate", "reference"])
+@pytest.mark.parametrize("start", ["x0", "own"])
+def test_fedpd_starts_a_few_steps_where_it_is_told_to(start, engine):
+    """Through the loop of skipped communications, too; a full gradient counts one, a solve three."""
+    rounds = 6 if engine is fl.reference else 20
+    algorithm = fl.FedPD(eta=2.0, skip=0.6, start=start)
+    records = list(engine(algorithm, FEDERATION, GD, W, rounds, seed=4))
+    spent = np.diff([0] + [r.counters.gradients for r in records])
+    options = {"eta": 2.0, "repeats": (spent // (STEPS * FEDERATION.clients)).tolist(), "eta_l": LR, "steps": STEPS}
+    assert max(options["repeats"]) > 1
+    want, other = (
+        numpy_version.fedpd_steps(NUMPY, W, [None] * rounds, start=s, **options)
+        for s in (start, {"x0": "own", "own": "x0"}[start])
+    )
+    np.testing.assert_allclose([r.w for r in records], want, rtol=0, atol=1e-12)
+    assert np.abs(want[-1] - other[-1]).max() > 0.01  # the two differ
+
+
+def test_fedpd_may_start_anywhere_if_it_solves_exactly():
+    a, b = (models(fl.FedPD(2.0, 0.6, start=start), fl.Exact(), 10, seed=4) for start in ("x0", "own"))
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", [fl.simulate, fl.reference], ids=["simulate", "reference"])
+def test_feddane_takes_a_mu_for_each_client(engine):
+    """w_k solves A_k (w_k - b_k) + g - A_k (w - b_k) + mu_k (w_k - w) = 0, so w_k = w - (A_k + mu_k I)^-1 g."""
+    mu, p = np.array([0.5, 2.0, 0.9, 1.3, 4.0, 0.7, 3.0]), np.asarray(FEDERATION.weights)
+    w = W
+    for record in engine(fl.FedDANE(mu=mu), FEDERATION, fl.Exact(), W, 8):
+        g = sum(p[k] * NUMPY.A[k] @ (w - NUMPY.b[k]) for k in range(7))
+        w = w - sum(p[k] * np.linalg.solve(NUMPY.A[k] + mu[k] * np.eye(4), g) for k in range(7))
+        np.testing.assert_allclose(record.w, w, rtol=0, atol=1e-12)
+    *_, record = fl.simulate(fl.FedDANE(mu=mu), FEDERATION, fl.Exact(), W, 2000, chunk=2000)
+    np.testing.assert_allclose(record.w, FEDERATION.optimum(), rtol=0, atol=1e-10)
+
+
+def test_feddane_with_one_mu_for_all_is_that_mu():
+    one, each = (models(fl.FedDANE(mu=mu), GD, 6, cohort=uniform(3)) for mu in (0.7, np.full(7, 0.7)))
+    np.testing.assert_array_equal(one, each)
+
+
+def test_feddane_with_too_few_mu_is_refused():
+    with pytest.raises(ValueError, match=r"FedDANE: mu has 3 entries for 7 clients; give one number or 7\."):
+        fl.simulate(fl.FedDANE(mu=np.ones(3)), FEDERATION, GD, W, 1)
 
 
 def test_fedpd_skips_as_often_as_asked():

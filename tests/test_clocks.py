@@ -232,7 +232,8 @@ def test_figure_6_of_feddr_is_an_experiment_on_a_clock():
     figure = REPRODUCTIONS["feddr-fig6"]
     runs = figure.experiments
     assert runs["feddr"].system == runs["asyncfeddr"].system
-    assert runs["asyncfeddr"].rounds == 20 * runs["feddr"].rounds  # as many replies
+    # As much of the clock: 20 users that are 1 to 2 times as fast as the slowest, who needs one round's time for a reply.
+    assert 20 * runs["feddr"].rounds < runs["asyncfeddr"].rounds < 2 * 20 * runs["feddr"].rounds
     assert (runs["feddr"].engine, runs["asyncfeddr"].engine) == ("simulate", "events")
     claim = figure.claims[0]
     setting = figure.lines[0].setting

@@ -13,7 +13,9 @@ from fedloom.cohorts import (
     by_weight,
     cyclic,
     everyone,
+    plain,
     scheduled,
+    seeded_by_round,
     stragglers,
     uniform,
     with_replacement,
@@ -54,6 +56,7 @@ def rule_and_population(draw):
             [
                 everyone(),
                 uniform(m),
+                seeded_by_round(m),
                 with_replacement(many),
                 by_weight(many),
                 bernoulli(draw(st.floats(1e-6, 1.0))),
@@ -64,6 +67,8 @@ def rule_and_population(draw):
     )
     if draw(st.booleans()):
         rule = stragglers(rule, share=draw(st.floats(0, 1)), drop=draw(st.booleans()))
+    if draw(st.booleans()):
+        rule = plain(rule)
     return rule, n
 
 
@@ -345,9 +350,106 @@ def test_stragglers_do_not_spoil_a_shared_draw():
             assert np.sum(work < 1) == 2
 
 
-@pytest.mark.parametrize("rule", [uniform(11), cyclic(11), stragglers(uniform(11))])
+INNER = [
+    everyone(),
+    uniform(4),
+    seeded_by_round(4),
+    bernoulli(0.4),
+    cyclic(4),
+    scheduled([[0, 5], [3], [1, 2, 4]]),
+    stragglers(uniform(4), 0.5),
+    stragglers(bernoulli(0.6), 0.5, drop=True),
+]
+
+
+@pytest.mark.parametrize("rule", INNER, ids=str)
+def test_plain_draws_the_same_clients_who_all_count_once(rule):
+    p = weights(9)
+    for inner, (ids, weight, work) in zip(draws(rule, p, 3), draws(plain(rule), p, 3), strict=True):
+        np.testing.assert_array_equal(ids, inner.ids)
+        np.testing.assert_array_equal(work, inner.work)
+        np.testing.assert_array_equal(weight, np.ones(len(ids)))
+    np.testing.assert_array_equal(plain(rule).usual_weight(p), np.ones(9))
+    assert plain(rule).room(9) == rule.room(9)
+    assert plain(rule).partial_work == rule.partial_work
+
+
+@pytest.mark.parametrize("inner", [with_replacement(30), by_weight(30)])
+def test_plain_counts_a_client_as_often_as_it_was_drawn(inner):
+    """30 draws from 5 clients: each draw counts once, whoever it is, and by_weight is plain already."""
+    p = weights(5)
+    for seed in range(10):
+        drawn, found = (rule.over(p)(np.random.default_rng(seed), 0) for rule in (inner, plain(inner)))
+        np.testing.assert_array_equal(found.ids, drawn.ids)
+        assert found.weight.sum() == pytest.approx(30, rel=1e-14)
+        np.testing.assert_allclose(found.weight, np.round(found.weight), rtol=1e-14)
+        if isinstance(inner, by_weight):
+            np.testing.assert_array_equal(found.weight, drawn.weight)
+        else:
+            raw = list(np.random.default_rng(seed).integers(5, size=30))
+            np.testing.assert_allclose(found.weight, [raw.count(k) for k in found.ids], rtol=1e-14)
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("rule", [uniform(6), bernoulli(0.5), with_replacement(8)], ids=str)
+def test_plain_means_and_stragglers_in_either_order(rule, drop):
+    p = weights(9)
+    inside = draws(stragglers(plain(rule), 0.5, drop), p, 5)
+    outside = draws(plain(stragglers(rule, 0.5, drop)), p, 5)
+    for one, other in zip(inside, outside, strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert stragglers(plain(rule), 0.5, drop).partial_work is not drop
+    np.testing.assert_array_equal(stragglers(plain(rule)).usual_weight(p), np.ones(9))
+
+
+def test_plain_counts_clients_without_weight_too():
+    p = np.array([0.0, 0.5, 0.5])
+    for rule in (plain(everyone()), plain(uniform(3)), plain(stragglers(everyone(), 0.0))):
+        np.testing.assert_array_equal(draws(rule, p, 1)[0].weight, np.ones(3))
+
+
+# The first two cohorts of FedProx's program with 30 users, in the order of drawing.
+FEDPROX = [[2, 28, 13, 10, 26, 24, 27, 11, 17, 22], [17, 21, 10, 19, 14, 20, 26, 3, 24, 22]]
+
+
+def test_seeded_by_round_has_the_cohorts_of_the_papers_programs():
+    p = weights(30)
+    for seed in (0, 7):
+        for drawn, (ids, weight, work) in zip(FEDPROX, draws(seeded_by_round(10), p, 2, seed), strict=True):
+            np.testing.assert_array_equal(ids, sorted(drawn))
+            np.testing.assert_array_equal(weight, p[ids])
+            np.testing.assert_array_equal(work, np.ones(10))
+    assert seeded_by_round(10).room(30) == 10
+
+
+def last(rule, ids, clients, t, seed=0):
+    return rule.last(np.asarray(ids), clients, np.random.default_rng(seed), t)
+
+
+def test_the_last_member_of_a_cohort_that_is_drawn_in_an_order():
+    """Also where other rules are around it, and where the last one was dropped."""
+    inner = seeded_by_round(10)
+    for t, drawn in enumerate(FEDPROX):
+        for rule in (inner, plain(inner), stragglers(inner), plain(stragglers(inner, drop=True))):
+            assert last(rule, sorted(drawn), 30, t, seed=t + 3) == drawn[-1]
+            assert last(rule, sorted(drawn[:7]), 30, t) == drawn[6]
+            assert last(rule, sorted({*drawn} - {drawn[-1]}), 30, t) == drawn[-2]
+
+
+@pytest.mark.parametrize("rule", [everyone(), uniform(5), by_weight(9), stragglers(plain(cyclic(5)))], ids=str)
+def test_the_last_member_of_other_cohorts_is_a_random_one(rule):
+    ids = [3, 4, 9, 17, 28]
+    found = [last(rule, ids, 30, 0, seed) for seed in range(500)]
+    assert {type(k) for k in found} == {int}
+    fits([found.count(k) for k in ids], np.ones(5))
+    assert sum(found.count(k) for k in ids) == 500
+    assert found == [last(rule, ids, 30, 0, seed) for seed in range(500)]
+
+
+@pytest.mark.parametrize("rule", [uniform(11), cyclic(11), stragglers(uniform(11)), seeded_by_round(11)])
 def test_a_cohort_larger_than_the_population_is_an_error(rule):
-    kind = "cyclic" if isinstance(rule, cyclic) else "uniform"
+    kind = type(getattr(rule, "of", rule)).__name__
     with pytest.raises(
         ValueError, match=rf"{kind}: m = 11 is larger than the population of 10 clients; choose m <= 10"
     ):
@@ -367,6 +469,8 @@ def test_a_cohort_larger_than_the_population_is_an_error(rule):
         (lambda: bernoulli(np.nan), r"bernoulli: q must be a number in \(0, 1\], got nan"),
         (lambda: stragglers(uniform(2), -0.1), r"stragglers: share must be a number in \[0, 1\], got -0\.1"),
         (lambda: stragglers(3), r"stragglers: of must be a cohort rule such as uniform\(10\), got 3"),
+        (lambda: plain(3), r"plain: of must be a cohort rule such as uniform\(10\), got 3"),
+        (lambda: seeded_by_round(0), "seeded_by_round: m must be a positive integer, got 0"),
         (lambda: stragglers(uniform(2), drop=1), "stragglers: drop must be True or False, got 1"),
     ],
 )
@@ -392,6 +496,8 @@ def test_bad_hyperparameters_raise_a_sentence(make, message):
         cyclic(20),
         stragglers(bernoulli(0.1), 0.5),
         stragglers(uniform(20), 0.5, drop=True),
+        seeded_by_round(20),
+        plain(bernoulli(0.1)),
     ],
     ids=str,
 )
@@ -414,6 +520,7 @@ def test_there_is_room_for_the_usual_draw(rule):
         cyclic(100),
         scheduled([range(100)]),
         stragglers(uniform(100), 0.5),
+        plain(uniform(100)),
     ],
     ids=str,
 )

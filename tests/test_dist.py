@@ -32,6 +32,9 @@ def test_the_wheel_runs_in_an_empty_environment(tmp_path):
     (source,) = (tmp_path / "dist").glob("*.tar.gz")
     packed = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in packed} == {"fedloom", f"fedloom-{fl.__version__}.dist-info"}
+    recorded = {f"fedloom/reproductions/recorded/{p.name}" for p in (ROOT / "benchmarks/reproductions").iterdir()}
+    assert recorded
+    assert recorded <= set(packed)
     with tarfile.open(source) as archive:
         assert f"fedloom-{fl.__version__}/fedloom/py.typed" in archive.getnames()
 

@@ -24,7 +24,26 @@ RULES = {
     "scheduled": cohorts.scheduled([[4, 4, 1], [6, 2], [0, 1, 3]]),
     "stragglers": cohorts.stragglers(of=cohorts.uniform(3), share=0.67),
     "dropped": cohorts.stragglers(of=cohorts.uniform(3), share=0.67, drop=True),
+    "seeded_by_round": cohorts.seeded_by_round(3),
+    "plain": cohorts.plain(of=cohorts.stragglers(of=cohorts.bernoulli(0.6), share=0.5, drop=True)),
 }
+
+
+@pytest.mark.parametrize("inner", [cohorts.everyone(), cohorts.bernoulli(0.6), cohorts.with_replacement(5)], ids=str)
+def test_a_round_of_fedavg_with_plain_means_by_hand(inner):
+    """Three gradient steps on A_k (w - c_k) for each member; the mean counts draws, while p_k differ by far."""
+    p = np.asarray(FEDERATION.weights)
+    assert p.max() > 1.5 * p.min()
+    ids, times, _ = cohorts.plain(inner).over(p)(np.random.default_rng([5, 0, 0]), 0)
+    models = np.tile(np.asarray(W), (len(ids), 1))
+    for _ in range(3):
+        models -= 0.2 * np.einsum("kij,kj->ki", FEDERATION.hessians[ids], models - np.asarray(FEDERATION.centers)[ids])
+    by_hand = np.repeat(models, np.round(times).astype(int), axis=0).mean(0)
+    weighted = np.average(models, axis=0, weights=times * p[ids])
+    for engine in (fl.simulate, fl.reference):
+        record = last(engine, fl.FedAvg(), FEDERATION, fl.GD(0.2, 3), W, 1, cohort=cohorts.plain(inner), seed=5)
+        np.testing.assert_allclose(record.w, by_hand, atol=1e-12)
+        assert np.abs(np.asarray(record.w) - weighted).max() > 1e-3
 
 
 def pairs():

@@ -41,6 +41,7 @@ VALUES = [
     (fl.Optax(optimizer("adam", learning_rate=0.01), epochs=3), fl.solvers.SOLVERS),
     (fl.cohorts.stragglers(of=fl.cohorts.bernoulli(0.2), share=0.9, drop=True), fl.cohorts.COHORTS),
     (fl.cohorts.scheduled(((0, 1), (2,))), fl.cohorts.COHORTS),
+    (fl.cohorts.plain(of=fl.cohorts.stragglers(of=fl.cohorts.seeded_by_round(3), share=0.9)), fl.cohorts.COHORTS),
     (fl.FedOpt(optimizer("sgd", learning_rate=0.5, momentum=None)), fl.ALGORITHMS),
 ]
 

@@ -22,6 +22,8 @@ GRIDS = {
     "scaffold": ([fl.Scaffold(lr=lr) for lr in (1.0, 0.7)], [fl.SGD(lr, batch_size=2) for lr in (0.05, 0.02)]),
     "feddyn": ([fl.FedDyn(alpha=a) for a in (0.1, 1.0, 3.0)], [fl.GD(0.05, steps=3)] * 3),
     "feddane": ([fl.FedDANE(mu=mu) for mu in (0.1, 1.0)], [fl.GD(lr, steps=3) for lr in (0.05, 0.1)]),
+    "feddyn, alpha": ([fl.FedDyn(a, "alpha") for a in (0.1, 1.0, 3.0)], [fl.GD(0.05, steps=3)] * 3),
+    "feddane, own mu": ([fl.FedDANE(mu=a * np.arange(1.0, 8)) for a in (0.1, 0.5)], [fl.GD(0.05, steps=3)] * 2),
     "own mu": ([fl.FedProx(mu=a * np.arange(1.0, 8)) for a in (0.1, 0.5)], [fl.GD(0.05, steps=3)] * 2),
     "to tolerance": ([fl.FedProx(mu=1.0)] * 2, [fl.ToTolerance(tolerance, lr=0.1) for tolerance in (1e-2, 1e-5)]),
 }

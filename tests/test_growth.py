@@ -258,7 +258,7 @@ def test_other_versions_do_not_mix(tmp_path, monkeypatch):
 
 
 def test_a_reproduction_can_get_seeds_only(tmp_path):
-    fl.reproductions.reproduce("feddane-figure1", rounds=1, directory=tmp_path / "a")
+    fl.reproductions.reproduce("fedprox-stragglers", seeds=1, rounds=1, directory=tmp_path / "a")
     with pytest.raises(ValueError, match="only seeds can be added"):
         extend(tmp_path / "a", rounds=2)
     before = logs(tmp_path / "a")

@@ -155,12 +155,14 @@ def test_ragged_clients_that_hand_over_lanes(algorithm, plan):
     assert any(np.any(memory.v != W) for memory in slow.clients.values())
 
 
-@pytest.mark.parametrize("name", ["scaffold-II", "feddyn", "feddane", "fedadam", "fedprox", "fedsplit-all"])
+@pytest.mark.parametrize(
+    "name", ["scaffold-II", "feddyn", "feddyn-alpha", "feddane", "fedadam", "fedprox", "fedsplit-all"]
+)
 def test_the_battery(name):
     case = CASES[name]
     found = check_algorithm(LastModels(case.algorithm), solver=case.solver, transcription=case.transcription)
     assert "transcription" in found
-    assert ("invariant" in found) == (name in ("scaffold-II", "feddyn", "fedsplit-all"))
+    assert ("invariant" in found) == (name in ("scaffold-II", "feddyn", "feddyn-alpha", "fedsplit-all"))
 
 
 @pytest.mark.parametrize("algorithm", [fl.FedAvg(), fl.Scaffold(), fl.FedDANE(mu=0.5), fl.FedPD()], ids=repr)

@@ -260,7 +260,7 @@ def test_points_can_be_selected_by_them():
 
 def test_which_metrics_are_of_test_examples():
     """They may not decide, and their luck is known from blocks."""
-    for name in ("test accuracy", "own test loss", "last models test auc"):
+    for name in ("test accuracy", "own test loss", "last models test auc", "last member test accuracy"):
         assert on_test_examples(name)
         assert Select(name).by_test
     for name in ("train accuracy", "validation loss", "gradient norm", "last models train loss", "last models"):
@@ -304,7 +304,7 @@ def test_the_documentation_says_what_each_entry_means():
 
 
 def test_every_entry_can_be_evaluated():
-    e = experiment("digits", "feddyn", rounds=1, validation=0.2)
+    e = experiment("synthetic-0-0", "feddyn", rounds=1, validation=0.2)
     for entry in ENTRIES:
         name = entry.replace("5000", "50")
         evaluation = dataclasses.replace(e, evaluate=(name,)).check().evaluation

@@ -103,6 +103,49 @@ class HalfPenaltyFedDyn(fl.FedDyn):
 
 
 @frozen
+class WrongSignWeightedFedDyn(fl.FedDyn):
+    """g_k moves by +alpha_k (theta_k - theta)."""
+
+    def solved(self, theta, g, client, alpha):
+        theta_k, new = super().solved(theta, g, client, alpha)
+        return theta_k, 2 * g - new
+
+
+@frozen
+class UndividedReplyFedDyn(fl.FedDyn):
+    """1 / w_k is missing in the reply: the server's sums are weighted, though alpha_k is, too."""
+
+    def local(self, theta, g, client):
+        reply, g = super().local(theta, g, client)
+        return feddyn.Plain(reply.theta / reply.count, jnp.ones_like(reply.count)), g
+
+
+@frozen
+class UndividedAlphaFedDyn(fl.FedDyn):
+    """1 / w_k is missing in alpha_k: nobody weighs anything, and the limit is that of equal weights."""
+
+    def solved(self, theta, g, client, alpha):
+        return super().solved(theta, g, client, self.alpha)
+
+
+@frozen
+class MultipliedAlphaFedDyn(fl.FedDyn):
+    """alpha_k = alpha w_k."""
+
+    def solved(self, theta, g, client, alpha):
+        return super().solved(theta, g, client, self.alpha**2 / alpha)
+
+
+@frozen
+class ShareForCountFedDyn(fl.FedDyn):
+    """The plain sum of the active models is divided by their weight, not by their number."""
+
+    def receive(self, s, mean, cohort):
+        h = super().receive(s, mean, cohort).h
+        return feddyn.Server(w=cohort.total.theta / cohort.share - h / self.alpha, h=h)
+
+
+@frozen
 class ZeroInitFedDR(fl.FedDR):
     """y_k and x_hat start at zero, as in the authors' code."""
 
@@ -182,6 +225,11 @@ BUGS = {
     "feddyn, lost correction": (LostCorrectionFedDyn(0.3), "optimum", None),
     "feddyn, weight": (UnweightedFedDyn(0.3), "optimum, partial", None),
     "feddyn, half the penalty": (HalfPenaltyFedDyn(0.3), "optimum", None),
+    "weighted feddyn, sign": (WrongSignWeightedFedDyn(0.3, "alpha"), "optimum", None),
+    "weighted feddyn, reply": (UndividedReplyFedDyn(0.3, "alpha"), "optimum", None),
+    "weighted feddyn, alpha not divided": (UndividedAlphaFedDyn(0.3, "alpha"), "optimum", None),
+    "weighted feddyn, alpha multiplied": (MultipliedAlphaFedDyn(0.3, "alpha"), "optimum", None),
+    "weighted feddyn, share": (ShareForCountFedDyn(0.3, "alpha"), "optimum, partial", None),
     "feddr, zero initialisation": (ZeroInitFedDR(2.0), "optimum", None),
     "feddr, inconsistent initialisation": (InconsistentInitFedDR(2.0), "optimum", None),
     "fedadam, bias correction": (BiasCorrectedFedAdam(tau=1e-3), "transcription", "fedadam"),

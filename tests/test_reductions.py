@@ -36,6 +36,7 @@ LAW = [
     ("fedsplit all = active", (fl.FedSplit(2.0), EXACT), (fl.FedSplit(2.0, "active"), EXACT), [everyone()]),
     ("fedpd = feddr(1)", (fl.FedPD(2.0), EXACT), (fl.FedDR(2.0, 1.0), EXACT), [everyone()]),
     ("fedpd = feddyn(1/eta)", (fl.FedPD(2.0), EXACT), (fl.FedDyn(0.5), EXACT), [everyone()]),
+    ("fedpd from its own x = fedpd", (fl.FedPD(2.0, start="own"), EXACT), (fl.FedPD(2.0), EXACT), [everyone()]),
     ("feddr(1) = feddyn(1/eta)", (fl.FedDR(2.0, 1.0), EXACT), (fl.FedDyn(0.5), EXACT), [everyone()]),
 ]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fedloom as fl
-from fedloom.experiments import changed, checkpoint, experiment, files, loading, read, resume, run
+from fedloom.experiments import Experiment, changed, checkpoint, experiment, files, loading, read, resume, run
 from fedloom.experiments.run_directory import create_run
 
 
@@ -243,6 +243,18 @@ def test_the_config_of_a_finished_run_cannot_be_changed_either(tmp_path):
     create_run(small(), tmp_path / "b")
     with pytest.raises(ValueError, match="differs from the experiment that was given"):
         resume(tmp_path / "b", experiment=small(seed=1))
+
+
+def test_a_run_of_a_version_that_had_fewer_fields_is_the_same_run(tmp_path, monkeypatch):
+    """FedDyn's weighting is newer than many runs; they had what is its default now."""
+    whole = Experiment.to_toml
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Experiment, "to_toml", lambda self: whole(self).replace('weighting = "means"\n', ""))
+        run(small(), tmp_path / "a")
+    assert "weighting" not in (tmp_path / "a/config.toml").read_text()
+    assert "weighting" in small().to_toml()
+    assert read(tmp_path / "a").finished
+    assert resume(tmp_path / "a").rows == run(small()).rows
 
 
 TASK = """

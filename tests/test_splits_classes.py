@@ -65,6 +65,57 @@ def test_digits_p_follows_the_authors_rule(known, clients, least, seed, data):
     assert set(split.order.tolist()) <= set(range(len(labels)))
 
 
+def authors_program(train, test):
+    """The split as the authors make it: examples are taken off the ends of lists, p = 1, 2, 5, 10 from one stream."""
+    np.random.seed(6)
+    for p in (1, 2, 5, 10):
+        stores = []
+        for labels in (train, test):
+            least = min(np.bincount(labels)) - 1
+            stores.append(([np.flatnonzero(labels == c)[:least].tolist() for c in range(10)], least * 10 // (100 * p)))
+        (train_lists, quota), _ = stores
+        chosen, rows = [], [[], []]
+        for _ in range(100):
+            enough = [c for c in range(10) if len(train_lists[c]) > quota]
+            if len(enough) >= p:
+                own = np.random.choice(enough, p, replace=False).tolist()
+            else:
+                lengths, own = [len(left) for left in train_lists], enough
+                while len(own) < p:
+                    own.append(lengths.index(max(lengths)))
+                    lengths[own[-1]] -= 1
+            chosen.append(own)
+            for (lists, amount), taken in zip(stores, rows, strict=True):
+                taken.append([lists[c].pop() for c in own for _ in range(amount)])
+        yield p, chosen, rows
+
+
+def test_the_authors_own_split_of_mnist():
+    rng = np.random.default_rng(0)
+    train, test = rng.permutation(MNIST_TRAIN), rng.permutation(MNIST_TEST)
+    state = np.random.get_state()
+    for p, chosen, rows in authors_program(train, test):
+        classes = splits.authors_classes(train, p)
+        assert classes.tolist() == chosen
+        for labels, expected in zip((train, test), rows, strict=True):
+            split = splits.of_classes(labels, classes)
+            assert [sorted(split.rows(k).tolist()) for k in range(100)] == [sorted(own) for own in expected]
+        if p == 1:
+            assert classes[90:, 0].tolist() == list(range(10))  # nobody has more than enough left for the last ten
+        if p == 2:  # the last worker of the 14th cohort, on whom table 2's 14 rounds depend
+            worker = np.random.RandomState(13).choice(100, 10, replace=False)[-1]
+            assert sorted(classes[worker]) == [4, 5]
+    np.random.set_state(state)
+
+
+def test_the_authors_own_split_of_cifar_10():
+    train, test = np.tile(np.arange(10), 5000), np.tile(np.arange(10), 1000)
+    for p, quota, test_quota in ((1, 499, 99), (2, 249, 49), (5, 99, 19), (10, 49, 9)):
+        classes = splits.authors_classes(train, p)
+        assert splits.of_classes(train, classes).sizes.tolist() == [p * quota] * 100
+        assert splits.of_classes(test, classes).sizes.tolist() == [p * test_quota] * 100
+
+
 def test_digits_p_draws_uniformly_and_gives_out_from_the_end():
     labels = np.tile(np.arange(4), 40)
     first = [tuple(sorted(splits.digits_p_classes(labels, 2, 10, seed)[0].tolist())) for seed in range(1200)]
@@ -118,6 +169,7 @@ Y = np.array([0, 1, 1, 2, 0, 1, 2])
         (lambda: splits.digits_p(Y, 4, 2), "digits_p: p = 4 is larger than the number of classes, 3"),
         (lambda: splits.digits_p(Y, 2, 7), "digits_p: 1 examples of each class are too few for 7 clients with p = 2"),
         (lambda: splits.digits_p(Y[:4], 1, 2), "digits_p: class 0 has 1 examples; every class needs two"),
+        (lambda: splits.authors_classes(Y, 3), r"authors have files for p = \(1, 2, 5, 10\), not for p = 3"),
         (lambda: splits.of_classes(Y, [0, 1]), r"classes must be integers of shape \[clients, p\]"),
         (lambda: splits.of_classes(Y, [[3]]), r"of_classes: classes must be in 0 \.\. 2"),
         (lambda: splits.of_classes(Y, [[1], [1]]), "1 examples of each class are too few for the 2 clients"),

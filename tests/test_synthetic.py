@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedloom.data import feddyn_synthetic, synthetic
+from fedloom.tasks import TASKS
 
 MANY = synthetic(0.5, 2.0, clients=400, features=6, classes=3, seed=1)
 
@@ -30,6 +31,34 @@ def test_sizes_are_lognormal_plus_50():
     total = many.split.sizes + many.test_split.sizes
     logs = np.log(total - 50 + 0.5)
     np.testing.assert_allclose(np.quantile(logs, [0.25, 0.5, 0.75]), 4 + 2 * np.array([-0.6745, 0, 0.6745]), atol=0.12)
+
+
+# Of the authors' test files: all examples, the largest user's, and the first three users'.
+FILES = {
+    "iid": ((None, None), 805, 360, [6, 9, 9]),
+    "0-0": ((0, 0), 897, 169, [58, 5, 6]),
+    "0.5-0.5": ((0.5, 0.5), 912, 465, [5, 7, 40]),
+    "1-1": ((1, 1), 1084, 662, [8, 18, 9]),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_the_authors_sizes(kind):
+    """Every user has as many test examples as in the authors' file, if int(0.9 n) of its n are for training."""
+    levels, total, largest, first = FILES[kind]
+    for name in (f"synthetic-{kind}-authors", f"feddr-synthetic-{kind}-authors"):
+        data = TASKS[name].data(3)
+        tests = data.test_split.sizes
+        assert (tests.sum(), tests.max(), tests[:3].tolist(), len(tests)) == (total, largest, first, 30)
+        n = data.split.sizes + tests
+        np.testing.assert_array_equal(tests, n - (0.9 * n).astype(int))
+        assert n.min() >= 45  # the authors' formula gives at least 50; ours is within 5
+        np.testing.assert_array_equal(data.train[0], synthetic(*levels, sizes="authors", seed=3).train[0])
+    assert TASKS[f"synthetic-{kind}-authors"].settings == TASKS[f"synthetic-{kind}"].settings
+    other, usual = synthetic(*levels, sizes="authors", seed=4), TASKS[f"synthetic-{kind}"].data(3)
+    assert other.split.sizes.tolist() == data.split.sizes.tolist()
+    assert not np.array_equal(other.train[0], data.train[0])
+    assert usual.split.sizes.tolist() != data.split.sizes.tolist()
 
 
 def test_inputs_have_covariance_j_to_the_minus_1_2():
@@ -135,6 +164,9 @@ def test_feddyn_types_change_one_thing_each():
         (lambda: synthetic(0, 0, seed=-1), "seed must be a non-negative integer"),
         (lambda: feddyn_synthetic(mean_size=-5), "mean_size must be a positive integer"),
         (lambda: synthetic(0, 0, sizes=np.full(3, 10)), "for each of 30 clients"),
+        (lambda: synthetic(0, 0, sizes="authors", clients=20), "for each of 20 clients, or be 'authors'"),
+        (lambda: synthetic(0, 0, sizes="autors"), "for each of 30 clients, or be 'authors'"),
+        (lambda: synthetic(0, 1, sizes="authors"), r"files for .*\(0.5, 0.5\), \(1, 1\), not for \(0, 1\)"),
         (lambda: feddyn_synthetic(quantities=-0.1), "quantities must be"),
     ],
 )

@@ -447,7 +447,9 @@ WRONG = [
     ("tune digits --algorithms fedavg --select ''", "select must name a metric"),
     ("tune quadratics --select accuracy", "no metric 'accuracy'. Known: train loss.$"),
     # reproduce
-    ("reproduce", "required: NAME"),
+    ("reproduce", "Which experiment is to be repeated.*`fedloom reproduce --list`"),
+    ("reproduce --recorded", "Which experiment is to be repeated"),
+    ("reproduce feddane-figure --recorded", "no experiment 'feddane-figure'"),
     ("reproduce feddane-figure", "no experiment 'feddane-figure'"),
     ("reproduce feddane-figure1 --seeds 0", "--seeds must be at least 1"),
     ("reproduce feddane-figure1 --seeds x", "--seeds must be a number"),

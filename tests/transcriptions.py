@@ -179,6 +179,8 @@ def scaffold(fed, w, cohorts: Cohorts, *, lr, option, first_contact, eta_l, step
 def feddane(fed, w, cohorts: Cohorts, *, mu, correction, decay, second_cohorts=None, pipelined=False) -> list[Array]:
     """FedDANE (Li et al. 2019, Asilomar, Alg. 2), exact local solves; decayed and pipelined as in its discussion.
 
+    mu is a number, or [N] for the device-specific mu_k of theorem 7.
+
     Client: argmin over v of F_k(v) + gamma_t <g - grad F_k(w), v - w> + mu/2 |v - w|^2, gamma_t = correction * decay^t.
     Two exchanges: g is the first cohort's mean gradient at w; the second cohort (default: the same) solves.
     Pipelined, one exchange: g is the mean gradient of the previous round's cohort at the previous round's w, the
@@ -186,6 +188,7 @@ def feddane(fed, w, cohorts: Cohorts, *, mu, correction, decay, second_cohorts=N
     """
     if pipelined and second_cohorts is not None:
         raise ValueError("pipelined FedDANE has a single exchange, hence a single cohort")
+    mu = np.broadcast_to(np.asarray(mu, dtype=float), (len(fed.p),))
     previous_g = None
     out = []
     for t, cohort in enumerate(cohorts):
@@ -196,7 +199,7 @@ def feddane(fed, w, cohorts: Cohorts, *, mu, correction, decay, second_cohorts=N
         w_k = {}
         for k in solvers:
             pull = 0.0 if g_used is None else gamma * (g_used - grad(fed, k, w))
-            w_k[k] = argmin(fed, k, pull, mu, w)
+            w_k[k] = argmin(fed, k, pull, mu[k], w)
         w = cohort_mean(fed, solvers, w_k)
         previous_g = g
         out.append(w)
@@ -223,6 +226,29 @@ def _dynamic_regularisation(fed, w, cohorts, alpha, local) -> list[Array]:
 def feddyn(fed, w, cohorts: Cohorts, *, alpha) -> list[Array]:
     """FedDyn (Acar et al. 2021, Alg. 1): exact argmin of F_k(v) - <h_k, v> + alpha/2 |v - w|^2, one alpha for all."""
     return _dynamic_regularisation(fed, w, cohorts, alpha, lambda k, w, h_k: argmin(fed, k, -h_k, alpha, w))
+
+
+def feddyn_code(fed, w, cohorts: Cohorts, *, alpha) -> list[Array]:
+    """FedDyn as its authors' code runs it on devices of unequal sizes; fed.p stands for n_k / n. Exact local solves.
+
+    n_k enters alpha_k only: the server's means, that of the active models and that of all h_k, are plain.
+    """
+    m = len(fed.p)
+    relative_size = fed.p / np.mean(fed.p)
+    h = np.zeros((m, len(w)))  # the running sums of (device's model - cloud's)
+    cloud = w
+    out = []
+    for cohort in cohorts:
+        models = []
+        for k in cohort:
+            alpha_k = alpha / relative_size[k]
+            # mean loss + alpha_k <v, h_k - cloud>, and alpha_k / 2 |v|^2 by weight decay
+            model = np.linalg.solve(fed.A[k] + alpha_k * np.eye(len(w)), fed.A[k] @ fed.b[k] - alpha_k * (h[k] - cloud))
+            h[k] += model - cloud
+            models.append(model)
+        cloud = np.mean(models, axis=0) + np.mean(h, axis=0)
+        out.append(cloud)
+    return out
 
 
 def feddyn_onegd(fed, w, cohorts: Cohorts, *, alpha) -> list[Array]:
@@ -262,6 +288,28 @@ def fedpd(fed, w, cohorts: Cohorts, *, eta, repeats) -> list[Array]:
                 x = argmin(fed, k, lam[k], 1.0 / eta, x0[k])
                 lam[k] = lam[k] + (x - x0[k]) / eta
                 x0[k] = x + eta * lam[k]
+        w = cohort_sum(fed, everyone, x0)
+        out.append(w)
+    return out
+
+
+def fedpd_steps(fed, w, cohorts: Cohorts, *, eta, repeats, start, eta_l, steps) -> list[Array]:
+    """FedPD as above, but the primal step is `steps` gradient steps, from x0_k ("x0"), or from the client's last x_k
+    ("own"), as in the code of Tran-Dinh et al. 2021, whose clients load a model once, before the first round."""
+    everyone = range(len(fed.p))
+    lam = [np.zeros_like(w) for _ in everyone]
+    x = [w for _ in everyone]
+    out = []
+    for t in range(len(cohorts)):
+        x0 = [w for _ in everyone]
+        for _ in range(repeats[t]):
+            for k in everyone:
+                v = {"x0": x0, "own": x}[start][k]
+                for _ in range(steps):
+                    v = v - eta_l * (grad(fed, k, v) + lam[k] + (v - x0[k]) / eta)
+                x[k] = v
+                lam[k] = lam[k] + (x[k] - x0[k]) / eta
+                x0[k] = x[k] + eta * lam[k]
         w = cohort_sum(fed, everyone, x0)
         out.append(w)
     return out

@@ -9,6 +9,7 @@ Li et al., "FedDANE: A Federated Newton-Type Method", Asilomar 2019, arXiv:2001.
     pipelined, one exchange: as 2, with the g of the round before; send (v, grad F_k(w)); g <- mean of the gradients.
 
 gamma_t = correction * decay^t. With everyone it is inexact DANE; with correction = 0 it is FedProx.
+mu may be an array with one mu_k for each client (theorem 7).
 
 Departures: the paper's box lets one cohort do both exchanges (the default), its prose draws a second one (`fresh`;
 cohort rules that go by the round alone, `cyclic` and `scheduled`, give the same one again).
@@ -16,7 +17,7 @@ The paper only names the decayed and the pipelined variant. Pipelined, a client 
 and the first round, which has no g yet, makes no correction.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -32,7 +33,7 @@ class Server(NamedTuple):
 
 @frozen
 class FedDANE(Algorithm):
-    mu: float = hyper(nonnegative, "weight of the proximal term", default=0.1)
+    mu: Any = hyper(nonnegative, "weight of the proximal term", default=0.1, per_client=True)
     correction: float = hyper(nonnegative, "weight of the gradient correction in the first round", default=1.0)
     decay: float = hyper(interval(0, 1, "[]"), "factor of the correction from round to round", default=1.0)
     fresh: bool = static(flag, "draw a second cohort for the second exchange", default=False)

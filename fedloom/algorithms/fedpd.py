@@ -13,6 +13,9 @@ and each continues from its own x0. So the number R of updates between two commu
 updates are one round. The optimum is a fixed point for skip = 0 only: between communications a client drifts towards
 its own minimiser, and the paper's bound has a term in the clients' dissimilarity for skip > 0.
 
+start = "own" starts a solve at the client's own x_k, which the solve before it ended with, as in the FedPD of FedDR's
+authors; the first solve starts at the initial model. With an exact solver both are the same.
+
 Departures: none from the paper's text; its Matlab code sends x_k + eta * the old lambda_k.
 """
 
@@ -22,19 +25,22 @@ import jax
 import jax.numpy as jnp
 
 from fedloom.algorithm import Client, Cohort, Round, Server
-from fedloom.hyperparameters import frozen, hyper, positive, probability
+from fedloom.hyperparameters import choice, frozen, hyper, positive, probability, static
 from fedloom.problem import Problem, Vector
 
 
 class Memory(NamedTuple):
     dual: Vector  # the paper's lambda
-    x: Vector  # its own model: not needed for the next round, but what published curves evaluate
+    x: Vector  # its own model: what published curves evaluate, and where start = "own" goes on
 
 
 @frozen
 class FedPD(Round):
     eta: float = hyper(positive, "inverse weight of the proximal term", default=1.0)
     skip: float = hyper(probability, "probability that a communication is skipped", default=0.0)
+    start: str = static(
+        choice("x0", "own"), "where a solve starts: at x0, or at the client's own x_k of the solve before", default="x0"
+    )
 
     needs_everyone = True
     why_not_stale = "its new model is the mean of what all clients send, at one moment."
@@ -50,8 +56,9 @@ class FedPD(Round):
 
     def local(self, x0: Vector, k: Memory, client: Client) -> tuple[Vector, Memory]:
         def update(state: tuple[Vector, Vector, Vector]) -> tuple[Vector, Vector, Vector]:
-            x0, dual, _ = state
-            x = client.solve(Problem(start=x0, linear=dual, anchor=x0, mu=1 / self.eta)).w
+            x0, dual, x = state
+            start = x if self.start == "own" else x0
+            x = client.solve(Problem(start=start, linear=dual, anchor=x0, mu=1 / self.eta)).w
             dual = dual + (x - x0) / self.eta
             return x + self.eta * dual, dual, x
 

@@ -98,6 +98,10 @@ class _Watched:
     def t(self) -> Scalar:
         return self.client.t
 
+    @property
+    def relative_weight(self) -> Scalar:
+        return self.client.relative_weight
+
     def loss(self, w: Vector) -> Scalar:
         return self.client.loss(w)
 
@@ -149,7 +153,7 @@ class _Asked:
     def __init__(self) -> None:
         self.solves = False
         self.key = self.coin = jax.random.key(0)
-        self.t = 0
+        self.t, self.relative_weight = 0, 1.0
 
     def loss(self, w: Vector) -> Scalar:
         return jnp.sum(w)

@@ -24,6 +24,7 @@ from fedloom.experiments.recipe import recipe
 from fedloom.experiments.settings import experiment, from_toml
 from fedloom.experiments.study import run_all, run_alone
 from fedloom.experiments.sweeps import Select, sweep
+from fedloom.experiments.text import columns
 from fedloom.experiments.tuning import COMPARISON, TUNING
 from fedloom.tasks import TASKS
 
@@ -105,11 +106,13 @@ def add(commands: Any, complete: bool) -> None:
     p = command(
         "reproduce",
         "repeat an experiment of a paper",
-        "Repeat an experiment of a paper, and compare the results with its own.",
+        "Repeat an experiment of a paper, and compare the results with its own. What has been recorded is shown first.",
         _reproduce,
     )
     names = tuple(fedloom.reproductions.REPRODUCTIONS) if complete else None
-    p.add_argument("name", metavar="NAME", help="from `fedloom list experiments`", choices=names)
+    p.add_argument("name", metavar="NAME", nargs="?", help="from `fedloom reproduce --list`", choices=names)
+    p.add_argument("--list", action="store_true", help="list all, with data, time and what has been recorded")
+    p.add_argument("--recorded", action="store_true", help="only show what has been recorded, and run nothing")
     p.add_argument("--seeds", metavar="N", help="how many seeds, or a list separated by commas")
     p.add_argument("--rounds", type=int, metavar="N", help="number of rounds, if fewer than in the paper will do")
     outputs(p, dry=True)
@@ -210,10 +213,29 @@ def _sweep(given: argparse.Namespace) -> int:
     return conclude(study, given)
 
 
+def _list_reproductions() -> int:
+    from fedloom.reproductions.overview import entry  # imported late, as all of them
+
+    head = ("name", "data", "published numbers", "recorded", "time, 2 cores")
+    rows = [entry(r) for r in fedloom.reproductions.REPRODUCTIONS.values()]
+    print(columns([head, *(tuple(map(str, row)) for row in rows)]))
+    return 0
+
+
 def _reproduce(given: argparse.Namespace) -> int:
+    if given.list:
+        return _list_reproductions()
+    if given.name is None:
+        raise ValueError("Which experiment is to be repeated? `fedloom reproduce --list` lists their names.")
     seeds = None if given.seeds is None else seed_list(given.seeds, "--seeds")
+    known = fedloom.reproductions.recorded_text(given.name)
+    if given.recorded:
+        print(known or f"Nothing has been recorded of {given.name}.")
+        return 0
     if given.dry_run:
         return say_how_long(fedloom.reproductions.find(given.name).runs(seeds, given.rounds))
+    if known and not given.json and not given.quiet:
+        print(f"{known}\n\nNow the runs:\n", flush=True)
     study = fedloom.reproductions.reproduce(
         given.name,
         seeds=seeds,

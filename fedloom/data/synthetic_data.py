@@ -12,6 +12,7 @@ Synthetic(0, 0) is not iid: every client still has its own W_k and v_k. In fact 
 to the scores of all classes. What makes the clients' rules differ is the 1 in N(u_k, 1), for every alpha.
 
 Departures: the authors set no seed, so only the distribution can be repeated; their files are read with `sources.leaf`.
+With `sizes="authors"` the clients of Synthetic(alpha, beta) have the sizes of those files, to within 5 examples.
 """
 
 import numpy as np
@@ -20,6 +21,15 @@ from fedloom.data.federated_data import FederatedData
 from fedloom.data.split import Split
 from fedloom.data.splits.checks import require, seeds
 from fedloom.hyperparameters import count
+
+# How many test examples each of the 30 users has in the files of FedProx, FedDANE and FedDR, by (alpha, beta). A user
+# with t of them, a tenth of its examples rounded up, has 10 t - 9 to 10 t in all.
+AUTHORS_TESTS: dict[tuple[float | None, float | None], str] = {
+    (None, None): "6 9 9 6 8 6 71 44 6 50 6 22 360 7 10 6 10 9 7 9 6 21 6 22 16 15 17 18 8 15",
+    (0, 0): "58 5 6 6 24 163 18 10 7 9 6 6 12 14 169 55 21 8 21 82 6 56 11 6 8 15 6 72 7 10",
+    (0.5, 0.5): "5 7 40 11 6 12 8 37 21 20 10 5 33 465 8 9 20 6 11 9 6 6 62 6 15 11 19 18 11 15",
+    (1, 1): "8 18 9 17 16 50 14 9 6 19 17 6 9 6 7 662 6 13 7 12 8 5 6 44 6 14 31 45 8 6",
+}
 
 # Clients and numbers at a time: the rules of a million clients are never in memory at once.
 _BLOCK, _NUMBERS = 4096, 2**21
@@ -32,13 +42,14 @@ def synthetic(
     clients: int = 30,
     features: int = 60,
     classes: int = 10,
-    sizes: np.ndarray | None = None,
+    sizes: np.ndarray | str | None = None,
     seed: int = 0,
 ) -> FederatedData:
     """Synthetic(alpha, beta): 30 users, 60 features, 10 classes, sizes int(lognormal(4, 2)) + 50, 90% for training.
 
     alpha=None gives all users one rule W, b ~ N(0, 1), and beta=None gives all inputs mean 0; `synthetic(None, None)`
-    is Synthetic-IID. `sizes` are the numbers of examples, training and test together, if given.
+    is Synthetic-IID. `sizes` are the numbers of examples, training and test together, if given; "authors" takes those
+    of the files with which FedProx, FedDANE and FedDR were run, whose largest user has 19% to 61% of all examples.
     """
     _check(alpha=alpha, beta=beta)
     require("synthetic", count, clients=clients, features=features, classes=classes)
@@ -46,13 +57,21 @@ def synthetic(
     rng = np.random.default_rng(seed)
     if sizes is None:
         sizes = rng.lognormal(4, 2, clients).astype(int) + 50
-    sizes = np.asarray(sizes)
+    sizes = authors_sizes(alpha, beta) if isinstance(sizes, str) and sizes == "authors" else np.asarray(sizes)
     if sizes.shape != (clients,) or sizes.dtype.kind not in "iu" or np.any(sizes < 2):
-        raise ValueError(f"sizes must have an integer of at least 2 for each of {clients} clients.")
+        raise ValueError(f"sizes must have an integer of at least 2 for each of {clients} clients, or be 'authors'.")
     train = (0.9 * sizes).astype(int)
     x, y, test_x, test_y = _draw(rng, alpha, beta, train, sizes - train, features, classes)
     split, test_split = (Split(np.arange(n.sum()), n) for n in (train, sizes - train))
     return FederatedData((x, y), split, (test_x, test_y), test_split, classes)
+
+
+def authors_sizes(alpha: float | None, beta: float | None) -> np.ndarray:
+    """Sizes with which each user has as many test examples as in the authors' file: 10 t - 5 for t of them."""
+    if (alpha, beta) not in AUTHORS_TESTS:
+        known = ", ".join(str(levels) for levels in AUTHORS_TESTS)
+        raise ValueError(f"sizes: the authors have files for (alpha, beta) = {known}, not for {(alpha, beta)}.")
+    return 10 * np.array(AUTHORS_TESTS[alpha, beta].split(), int) - 5
 
 
 def feddyn_synthetic(

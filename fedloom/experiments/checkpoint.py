@@ -26,6 +26,7 @@ from fedloom.engines.records import Counters, Record
 from fedloom.engines.trees import shapes
 from fedloom.experiments.about import other_versions
 from fedloom.experiments.files import Damaged, reading, write_whole
+from fedloom.experiments.settings import from_toml
 from fedloom.problem import Vector
 
 CHECKPOINT = "checkpoint.npz"  # the file of a run's directory
@@ -83,8 +84,19 @@ def check_config(path: pathlib.Path, config: str) -> None:
             f"{path} has format {meta.get('format')}, but this version of FedLoom reads format {FORMAT}; use FedLoom "
             f"{meta['versions'].get('fedloom')}, or run the experiment again in another directory."
         )
+    if meta["config"] == config:
+        return
+    meta["config"] = _written_now(meta["config"])
     if meta["config"] != config and not _leads_to(meta, tomllib.loads(config)):
         raise Damaged(f"{path} belongs to another experiment: {path.parent / 'config.toml'} was changed.")
+
+
+def _written_now(config: str) -> str:
+    """The same experiment as this version writes it: with the fields that there are by now, at their defaults."""
+    try:
+        return from_toml(config, recorded=True).to_toml()
+    except ValueError:  # it names what there is no more
+        return config
 
 
 def _leads_to(meta: dict[str, Any], new: dict[str, Any]) -> bool:

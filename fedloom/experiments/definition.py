@@ -19,6 +19,7 @@ from fedloom.engines.checks import checked
 from fedloom.engines.costs import message_sizes
 from fedloom.engines.plan import Plan
 from fedloom.engines.run import Run
+from fedloom.experiments.last_member import last_member
 from fedloom.experiments.loading import RESPLIT, check_split, find_loss, find_metric, find_model, find_task, load
 from fedloom.experiments.own_files import absolute, is_reference
 from fedloom.experiments.plain import Lost, name_of, to_plain
@@ -237,7 +238,8 @@ class Experiment:
             raise ValueError(f"own_models: {name} does not keep a model for each client; FedDR, FedPD and FedSplit do.")
         if self.own_models and loaded.data is None:
             raise ValueError(f"own_models: the clients of task {loaded.task.name!r} have no examples.")
-        evaluation = Evaluation(loaded, self.evaluate, self.algorithm, self.solver, self.own_models)
+        last = last_member(self.cohort, run)
+        evaluation = Evaluation(loaded, self.evaluate, self.algorithm, self.solver, self.own_models, last)
         evaluation.check()
         assert evaluation.algorithm is not None
         return Checked(loaded, run._replace(algorithm=evaluation.algorithm), evaluation)

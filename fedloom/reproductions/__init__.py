@@ -9,12 +9,21 @@ from fedloom.experiments.study import OpenSink, Progress, Study, run_all
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import nearest
 from fedloom.reproductions import feddane, feddr, feddyn, fedopt, fedprox, linear_speedup
+from fedloom.reproductions.recording import commit, recorded
 from fedloom.reproductions.reproduction import Finding as Finding
 from fedloom.reproductions.reproduction import Reproduction as Reproduction
+from fedloom.reproductions.reproduction import Values
 
 REPRODUCTIONS: dict[str, Reproduction] = {
     r.name: r for part in (fedprox, feddane, feddr, feddyn, linear_speedup, fedopt) for r in part.REPRODUCTIONS
 }
+
+EXPLAINED = (
+    "ours: the mean of the seeds that have a number, the geometric one where all are positive, with a 95% interval "
+    "if at least three seeds all have one (Student's, for logarithms then), or from the smallest to the largest "
+    "value. ratio: to the first method of the setting, seed by seed. Verdicts: fewer than six seeds can all agree by "
+    "chance more often than once in 20 times."
+)
 
 
 def find(name: str) -> Reproduction:
@@ -49,7 +58,7 @@ def reproduce(
         directory,
         title=f"{name}: {found.about}",
         target=found.target,
-        about={"kind": "reproduction", "name": name},
+        about={"kind": "reproduction", "name": name, "commit": commit()},
         progress=reporter(progress),
         sinks=sinks,
     )
@@ -64,21 +73,37 @@ def of_study(study: Study) -> Reproduction:
 
 def outcome(study: Study) -> list[Finding]:
     """Our figures beside the paper's, then the paper's claims with their verdicts."""
-    return of_study(study).outcome(study)
+    found = of_study(study)
+    return found.outcome(found.values(study))
 
 
 def text(study: Study) -> str:
     """The outcome as tables, with what differs from the paper."""
-    found, rows = of_study(study), outcome(study)
+    found = of_study(study)
+    return _text(found, found.values(study), max((r.experiment.rounds for r in study.results), default=0))
+
+
+def recorded_text(name: str) -> str:
+    """What has been recorded of a reproduction, as tables; empty if nothing has."""
+    found = find(name)
+    kept = recorded(found)
+    if kept is None:
+        return ""
+    return f"{_text(found, kept.values, kept.rounds)}\n\n{kept.how}\nAgain: {kept.command}"
+
+
+def _text(found: Reproduction, values: Values, rounds: int) -> str:
+    rows = found.outcome(values)
     lines = [f"{found.name}: {found.about}", f"{found.paper}.", ""]
     measures = list(dict.fromkeys(line.measure.words for line in found.lines))
     lines += [*textwrap.wrap(f"Figures: {'; '.join(measures)}.", 110), ""]
     figures = [row for row in rows if not row.verdict]
-    lines += _table(("setting", "method", "ours", "paper"), [row[:4] for row in figures])
+    head = ("setting", "method", "ours", "paper", "ratio", "paper's")
+    lines += _table(head, [row[:6] for row in figures])
+    lines += ["", *textwrap.wrap(EXPLAINED, 110)]
     claims = [row for row in rows if row.verdict]
     if claims:
         lines += ["", *_table(("verdict", "setting", "claim"), [(r.verdict, r.setting, r.paper) for r in claims])]
-    rounds = max((r.experiment.rounds for r in study.results), default=0)
     notes = [found.notes] if found.notes else []
     if rounds < found.rounds:
         notes.insert(

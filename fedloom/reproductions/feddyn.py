@@ -4,12 +4,14 @@ The tables count the models that a device sends until a target is reached; one f
 """
 
 import dataclasses
+import itertools
 import math
+from typing import Any
 
-from fedloom.experiments import experiment
+from fedloom.experiments import Experiment, experiment
 from fedloom.reproductions.published import from_task, name_of, variants
 from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction
-from fedloom.tasks import TASKS, Reported
+from fedloom.tasks import TASKS, Measure, Reported
 from fedloom.tasks.feddyn import PAPER, SYNTHETIC
 from fedloom.tasks.feddyn import TASKS as FEDDYN_TASKS
 from fedloom.tasks.feddyn_tables import METHODS
@@ -24,21 +26,38 @@ def fewest(figures: Figures, setting: str) -> bool | None:
 
 
 def _fewest(setting: str, reported: Reported | None) -> tuple[Claim, ...]:
-    if reported is None:
-        return ()
+    if reported is None or reported.values["feddyn"] >= min(reported.values[m] for m in METHODS[1:]):
+        return ()  # the paper's own row says otherwise
     return (Claim("FedDyn sends the fewest models to the target", lambda f: fewest(f, setting), setting),)
 
 
+# The search of appendix A.2 for the synthetic data: fields by method.
+SEARCH: dict[str, dict[str, tuple[float, ...]]] = {
+    "feddyn": {"solver.lr": (1.0, 0.1), "solver.epochs": (1, 10, 50), "algorithm.alpha": (0.1, 0.01, 0.001)},
+    "scaffold": {"solver.lr": (1.0, 0.1), "solver.steps": (20, 200, 1000)},
+    "fedavg": {"solver.lr": (1.0, 0.1), "solver.epochs": (1, 10, 50)},
+    "fedprox": {"solver.lr": (1.0, 0.1), "solver.epochs": (1, 10, 50), "algorithm.mu": (0.01, 0.0001)},
+}
+
+
+def _points(method: str) -> list[dict[str, Any]]:
+    fields = SEARCH[method]
+    return [dict(zip(fields, values, strict=True)) for values in itertools.product(*fields.values())]
+
+
 def _table_6() -> Reproduction:
-    runs, lines = {}, []
+    runs, lines = dict[str, Experiment](), list[Line]()
     claims: list[Claim] = []
     for task in SYNTHETIC:
         (reported,) = task.reported
         setting = f"{task.name.removeprefix('feddyn-synthetic-')}, loss {reported.measure.target:g}"
         for method, value in reported.values.items():
-            lines.append(Line(setting, method, f"{setting}, {method}", reported.measure, value, reported.where))
-            start = experiment(task.name, method, rounds=300)
-            runs[lines[-1].run] = dataclasses.replace(start, evaluate_every=1)
+            points = _points(method)
+            names = tuple(f"{setting}, {method} {i}" for i in range(len(points)))
+            for name, point in zip(names, points, strict=True):
+                start = experiment(task.name, method, rounds=300, **point)
+                runs[name] = dataclasses.replace(start, evaluate_every=1, evaluate=(reported.measure.metric,))
+            lines.append(Line(setting, method, names, reported.measure, value, reported.where))
         claims += _fewest(setting, reported)
     return Reproduction(
         "feddyn-table6",
@@ -47,11 +66,11 @@ def _table_6() -> Reproduction:
         runs,
         tuple(lines),
         tuple(claims),
-        "The levels of heterogeneity (gamma) behind the table are not published; here each is 1, so the targets are "
-        "for other data and only the order of methods can be compared. The table has the best settings of a search, "
-        "which are not published; here they are those of the authors' example script, for all four sets. Its figures "
-        "are for the mean of all devices' last models, ours for the server's model. 300 rounds and one seed are the "
-        "default here; the table's largest number is 275.",
+        "A figure is that of the best point of the paper's search (18 points for FedDyn, 6 for SCAFFOLD and FedAvg, "
+        "12 for FedProx), for each draw of the data. The levels of heterogeneity (gamma) behind types 2 and 3 are "
+        "not published; here each is 1, so these two targets are for other data. 300 rounds; the table's largest "
+        "number is 275.",
+        seeds=tuple(range(5)),
     )
 
 
@@ -67,4 +86,59 @@ def _rows() -> tuple[Reproduction, ...]:
     )
 
 
-REPRODUCTIONS = (_table_6(), *_rows())
+def _lower(r: Reproduction, rounds: int) -> Reproduction:
+    """The lower target only, in as many rounds as it takes: for more seeds than whole runs leave time for."""
+    lowest = min(line.measure.target or math.inf for line in r.lines)
+    lines = tuple(line for line in r.lines if line.measure.target == lowest)
+    settings = {line.setting for line in lines}
+    return dataclasses.replace(
+        r,
+        name=f"{r.name}-lower",
+        about=f"{r.about} The lower target, {rounds} rounds.",
+        experiments={name: dataclasses.replace(e, rounds=rounds) for name, e in r.experiments.items()},
+        lines=lines,
+        claims=tuple(claim for claim in r.claims if claim.setting in settings),
+    )
+
+
+# Of MNIST, by what the names end with: rounds that are enough for the lower targets.
+LOWER = {"iid": 120, "dir0.6": 120, "dir0.3": 120, "100%": 60}
+
+
+def _centralised() -> Reproduction:
+    """All of MNIST at one place, which tells a target that the model misses from one that a method misses."""
+    e = experiment(
+        "mnist-2nn-iid",
+        "fedavg",
+        "100%",
+        split={"name": "iid", "clients": 1},
+        rounds=60,
+        evaluate_every=1,
+        **{"solver.epochs": 1, "solver.lr": {"name": "exponential", "value": 0.1, "decay": 0.95}},
+    )
+    measure = Measure("test accuracy", scale=100)
+    return Reproduction(
+        "feddyn-mnist-centralised",
+        "The 2NN on all of MNIST at one place: what the targets of tables 2 and 5 are measured against.",
+        PAPER,
+        {"centralised": e},
+        (Line("MNIST", "centralised", "centralised", measure, 98.4, "section 4.1"),),
+        (Claim("the highest target, 98.3%, is within the model's reach", lambda f: f["MNIST", "centralised"] >= 98.3),),
+        "60 epochs of SGD in batches of 50 from a step size of 0.1 that falls by 5% an epoch, weight decay 1e-4; the "
+        "paper does not say how its 98.4% was trained.",
+        ("mnist",),
+    )
+
+
+ROWS = _rows()
+REPRODUCTIONS = (
+    _table_6(),
+    _centralised(),
+    *ROWS,
+    *(
+        _lower(r, rounds)
+        for r in ROWS
+        for end, rounds in LOWER.items()
+        if r.name.startswith("feddyn-mnist") and r.name.endswith(end)
+    ),
+)

@@ -10,14 +10,16 @@ import numpy as np
 from fedloom.experiments import Experiment
 from fedloom.experiments.result import Result, Row, bytes_of_a_client, models_sent
 from fedloom.experiments.study import Runs, Study
+from fedloom.reproductions.spread import Spread, Verdict, ratio
 from fedloom.tasks.reported import Measure
 
 COMPARABLE = 0.1  # papers say "comparable" without a number; here it means within a tenth of the better one
 
-VERDICTS = {True: "holds", False: "does not hold", None: "undecided"}
-
-# The mean over seeds of every figure, by setting and method: what claims are checked on.
+# The figures of one seed, by setting and method: what claims are checked on.
 Figures = Mapping[tuple[str, str], float]
+
+# Figures of every seed, by setting and method: {(setting, method): {seed: value}}.
+Values = Mapping[tuple[str, str], Mapping[int, float]]
 
 
 # What had been counted by the time of a row; the names are those of `tasks.reported.COUNTED`.
@@ -36,6 +38,9 @@ def value_of(measure: Measure, result: Result) -> float:
         return math.inf if row is None else COUNTS[measure.counted](result, row)
     if result.diverged is not None:
         return -math.inf if result.larger_is_better(measure.metric) else math.inf
+    if measure.best:
+        best = max if result.larger_is_better(measure.metric) else min
+        return measure.scale * float(best(row[measure.metric] for row in result.evaluated))
     before = max(0, result.experiment.rounds - measure.last)  # round 0 is the initial model, which does not count
     values = [row[measure.metric] for row in result.evaluated if row["round"] > before]
     return measure.scale * float(np.mean(values))
@@ -46,14 +51,26 @@ class Line(NamedTuple):
 
     setting: str
     method: str
-    run: str
+    run: str | tuple[str, ...]  # of several, the best for each seed counts, as where a paper prints a search's winner
     measure: Measure
     reported: float | None = None
     where: str = ""  # the number stands in the paper: "table 2"
+    # Of several runs, in their order: what to make of their values, if not the best of them.
+    combined: Callable[[Sequence[float]], float] | None = None
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The names of its runs."""
+        return (self.run,) if isinstance(self.run, str) else self.run
+
+    @property
+    def failed(self) -> str:
+        """What a seed without a finite number is called."""
+        return self.measure.failed if self.combined is None else "not defined"
 
 
 class Claim(NamedTuple):
-    """A sentence of a paper, and whether it holds in the given figures; None if they do not decide it."""
+    """A sentence of a paper, and whether it holds in the figures of one seed; None if they do not decide it."""
 
     words: str
     holds: Callable[[Figures], bool | None]
@@ -67,7 +84,9 @@ class Finding(NamedTuple):
     method: str
     ours: str
     paper: str
-    verdict: str  # of claims: "holds", "does not hold", "undecided" or "not run"
+    ratio: str  # ours to the first method of the setting
+    paper_ratio: str
+    verdict: str  # of claims: "holds in 3 of 3 seeds", ..., or "not run"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,7 +101,7 @@ class Reproduction:
     claims: tuple[Claim, ...]
     notes: str = ""  # what differs from the paper
     needs: tuple[str, ...] = ()  # what must be in the data directory
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[int, ...] = (0, 1, 2)
 
     def __post_init__(self) -> None:
         keys = [(line.setting, line.method) for line in self.lines]
@@ -110,8 +129,7 @@ class Reproduction:
             raise ValueError(f"rounds must be a positive integer, got {rounds!r}.")
         named = []
         for name, e in self.experiments.items():
-            if any(line.run == name and line.measure.metric == "train loss" for line in self.lines):
-                e = dataclasses.replace(e, evaluate=("train", "test"))  # also where it is expensive
+            e = dataclasses.replace(e, evaluate=e.evaluate or self._evaluated(name))
             if rounds is not None:
                 whole = max(1, e.rounds * rounds // self.rounds)
                 every = max(1, e.evaluate_every * rounds // self.rounds)  # as often as the others are
@@ -119,47 +137,62 @@ class Reproduction:
             named += [(name, dataclasses.replace(e, seed=seed)) for seed in chosen]
         return named
 
-    def figures(self, study: Study) -> dict[tuple[str, str], list[float]]:
-        """What the finished runs of a study measure, one number for each seed."""
-        values = {}
-        for line in self.lines:
-            finished = [r for r in study.results if r.name == line.run and r.finished]
-            if finished:
-                values[line.setting, line.method] = [value_of(line.measure, r) for r in finished]
-        return values
+    def _evaluated(self, run: str) -> tuple[str, ...]:
+        """What is measured, also where it is expensive, and the server's model on test examples."""
+        metrics = [line.measure.metric for line in self.lines if run in line.runs]
+        return tuple(dict.fromkeys([*(m for m in metrics if not m.startswith("own ")), "test"]))
 
-    def outcome(self, study: Study) -> list[Finding]:
-        """Our figures beside the paper's, then the claims with their verdicts."""
-        figures = self.figures(study)
-        means = {key: float(np.mean(values)) for key, values in figures.items()}
-        rows = []
+    def values(self, study: Study) -> Values:
+        """What the finished runs of a study measure; a search counts where all its runs of a seed have finished."""
+        found: dict[tuple[str, str], dict[int, float]] = {}
         for line in self.lines:
-            ours = _shown(figures.get((line.setting, line.method), []), line.measure)
-            rows.append(Finding(line.setting, line.method, ours, _number(line.reported, line.measure), ""))
+            by_seed: dict[int, dict[str, float]] = {}
+            best: Callable[[Sequence[float]], float] = min
+            for r in study.results:
+                if r.name in line.runs and r.finished:
+                    by_seed.setdefault(r.experiment.seed, {})[r.name] = value_of(line.measure, r)
+                    if line.measure.target is None and r.larger_is_better(line.measure.metric):
+                        best = max
+            of = line.combined or best
+            whole = {s: of([v[run] for run in line.runs]) for s, v in by_seed.items() if len(v) == len(line.runs)}
+            if whole:
+                found[line.setting, line.method] = dict(sorted(whole.items()))
+        return found
+
+    def outcome(self, values: Values) -> list[Finding]:
+        """Our figures beside the paper's, then the claims with their verdicts."""
+        rows, first = [], dict[str, Line]()
+        seeds = {seed for of in values.values() for seed in of}
+        for line in self.lines:
+            base = first.setdefault(line.setting, line)
+            own = values.get((line.setting, line.method), {})
+            beside, printed = "", ""
+            if line is not base and line.reported is not None and base.reported:
+                beside = ratio(own, values.get((base.setting, base.method), {}))
+                finite = math.isfinite(line.reported) and math.isfinite(base.reported)
+                printed = f"{line.reported / base.reported:.2g}" if finite else ""
+            ours = Spread(tuple(own.values()), line.failed).words if own else "not run"
+            ours += f" ({len(own)} of {len(seeds)} seeds)" if 0 < len(own) < len(seeds) else ""
+            paper = "" if line.reported is None else _number(line.reported, line.measure)
+            rows.append(Finding(line.setting, line.method, ours, paper, beside, printed, ""))
         for claim in self.claims:
-            try:
-                verdict = VERDICTS[claim.holds(means)]
-            except KeyError:  # a figure that the claim is about
-                verdict = "not run"
-            rows.append(Finding(claim.setting, "", "", claim.words, verdict))
+            rows.append(Finding(claim.setting, "", "", claim.words, "", "", self.verdict(claim, values).words))
         return rows
 
+    def verdict(self, claim: Claim, values: Values) -> Verdict:
+        """In how many seeds a claim holds; those count that have all figures that it is about."""
+        answers = []
+        for seed in sorted({seed for of in values.values() for seed in of}):
+            figures = {key: of[seed] for key, of in values.items() if seed in of}
+            try:
+                answers.append(claim.holds(figures))
+            except KeyError:  # a figure that the claim is about
+                continue
+        return Verdict(tuple(answers))
 
-def _number(value: float | None, measure: Measure) -> str:
-    if value is None:
-        return ""
+
+def _number(value: float, measure: Measure) -> str:
     return f"{value:.4g}" if math.isfinite(value) else measure.failed
-
-
-def _shown(values: Sequence[float], measure: Measure) -> str:
-    """Mean and standard deviation over the seeds that have a number, and how many have none."""
-    finite = [v for v in values if math.isfinite(v)]
-    if not values:
-        return "not run"
-    if not finite:
-        return measure.failed
-    words = f"{np.mean(finite):.4g}" + (f" +- {np.std(finite, ddof=1):.2g}" if len(finite) > 1 else "")
-    return words + (f", {measure.failed} {len(values) - len(finite)}x" if len(finite) < len(values) else "")
 
 
 def comparable(a: float, b: float) -> bool:

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 PARTS = ("train", "validation", "test")
 LAST = "last models"
+MEMBER = "last member test"
 # What an experiment can evaluate: the entries of its field `evaluate`, and the metrics that they add.
 ENTRIES = {
     "train": "`train loss`, the objective f(w) over all clients",
@@ -37,10 +38,17 @@ ENTRIES = {
     **{name: figure.words for name, figure in FIGURES.items()},
     LAST: "what is evaluated by default, of the mean of the models with which each client's last local training ended",
     f"{LAST} test accuracy": "a single metric of that mean: what FedDyn's curves show",
+    f"{MEMBER} accuracy": "a metric of the server's model on the own test examples of a single client, the last member "
+    "of the round's cohort: what the code of linear speedup measures",
 }
 # With more training examples in all, the training loss costs more than the rounds between two evaluations often do; it
 # is then evaluated only if it is asked for.
 FEW_EXAMPLES = 20_000
+# What is missing where a part has no metrics.
+LACKING = {
+    "validation": "validation examples; hold some out with validation = 0.1",
+    MEMBER: "test examples of every single client",
+}
 MANY_OWNERS = 30  # of test examples: then blocks are of owners
 TEST_BLOCKS = "test blocks"  # beside the metrics of a model: each of those on the test set, on blocks of it
 
@@ -53,7 +61,8 @@ class Evaluation:
     Nothing else is computed.
 
     Some metrics are of an experiment's method: they need its algorithm and its solver. Where the clients' last models
-    are evaluated, `algorithm` is the method to run in its place, whose clients remember them.
+    are evaluated, `algorithm` is the method to run in its place, whose clients remember them. `last_member` says, after
+    t rounds, which client was the last member of the last cohort; before the first round, of the first cohort.
     """
 
     def __init__(
@@ -63,14 +72,15 @@ class Evaluation:
         algorithm: Algorithm | None = None,
         solver: Solver | None = None,
         own_models: bool = False,
+        last_member: Callable[[int], int] | None = None,
     ):
-        self.loaded, self.algorithm, self.solver = loaded, algorithm, solver
+        self.loaded, self.algorithm, self.solver, self.last_member = loaded, algorithm, solver, last_member
         self.own_models = own_models  # whether the clients' own models are evaluated too
         self.what = usual(loaded, algorithm is not None) if what is None else tuple(what)
         self.known = known_metrics(loaded)
         self.train = False
         self.samples: dict[int, jax.Array] = {}  # the rows of each sample, by their number
-        self.chosen: dict[str, list[str]] = {part: [] for part in PARTS}
+        self.chosen: dict[str, list[str]] = {part: [] for part in (*PARTS, MEMBER)}
         self.figures: list[str] = []
         of_last: list[str] = []
         for entry in self.what:
@@ -91,12 +101,14 @@ class Evaluation:
             n = int(sample[1])
             self.samples.setdefault(n, jnp.asarray(sample_rows(self.loaded, n)))
             return
-        part = entry.partition(" ")[0]
-        names = [name for name in self.known if entry in (part, name) and name.startswith(part + " ")]
-        if part in PARTS and not any(name.startswith(part + " ") for name in self.known):
-            hint = "; hold some out with validation = 0.1" if part == "validation" else ""
-            raise ValueError(f"evaluate: task {self.loaded.task.name!r} has no {part} examples{hint}.")
-        if not names or part not in PARTS:
+        part = next((part for part in self.chosen if f"{entry} ".startswith(f"{part} ")), None)
+        there = [name for name in self.known if name.startswith(f"{part} ")]
+        names = [name for name in there if entry in (part, name)]
+        if part is not None and not there:
+            raise ValueError(
+                f"evaluate: task {self.loaded.task.name!r} has no {LACKING.get(part, f'{part} examples')}."
+            )
+        if part is None or not names:
             raise ValueError(f"evaluate: there is no metric {entry!r}.{nearest(entry, [*self.known, LAST])}")
         if entry in ("train", "train loss"):
             self.train = True
@@ -106,8 +118,10 @@ class Evaluation:
     def _check_method(self) -> None:
         """Metrics of a method need one; if they are of models that clients trained, one that remembers these."""
         of_clients = [name for name in self.figures if FIGURES[name].of_clients] + [LAST] * (self.last is not None)
-        of_method = [name for name in self.figures if FIGURES[name].of_method] + of_clients
-        if of_method and (self.algorithm is None or self.solver is None):
+        of_member = [f"{MEMBER} {name}" for name in self.chosen[MEMBER]]
+        of_method = [name for name in self.figures if FIGURES[name].of_method] + of_clients + of_member
+        alone = self.algorithm is None or self.solver is None or (of_member and self.last_member is None)
+        if of_method and alone:
             raise ValueError(f"evaluate: {of_method[0]!r} belongs to a method; evaluate it in an experiment.")
         if of_clients and self.algorithm is not None:
             try:
@@ -135,7 +149,9 @@ class Evaluation:
         return found
 
     def check(self) -> None:
-        """Raise a sentence if a function of all examples gives no number for the initial model."""
+        """Raise a sentence if a cohort has no last member, or a function of all examples no number at the start."""
+        if self.chosen[MEMBER] and self.last_member is not None:
+            self.last_member(0)
         for part, chosen in self.chosen.items():
             if names := tuple(name for name in chosen if self.loaded.metrics[name].function is not None):
                 check_numbers(self.loaded, part, names)
@@ -144,12 +160,16 @@ class Evaluation:
 
     def of(self, w: Vector, clients: Mapping[int, Any] | None = None, t: int = 0) -> dict[str, Any]:
         """The metrics of the model after t rounds, and TEST_BLOCKS. `clients` has the memories that there are."""
-        found = self.loaded
+        found, w = self.loaded, jax.device_put(w, jax.local_devices()[0])  # where rounds leave it: one program for all
         values: dict[str, Any] = {"train loss": float(found.federation.loss(w))} if self.train else {}
         for n, rows in self.samples.items():
             values[f"train:{n} loss"] = float(sample_loss(found.federation, rows, w))
-        scores = {part: found.examplewise(w, part, names) for part, names in self.chosen.items() if names}
+        scores = {part: found.examplewise(w, part, self.chosen[part]) for part in PARTS if self.chosen[part]}
         values |= self._totals(scores)
+        if names := self.chosen[MEMBER]:
+            assert self.last_member is not None
+            own = found.of_client(w, self.last_member(t), "test", names)
+            values |= {f"{MEMBER} {name}": value for name, value in own.items()}
         blocks = self._blocks(scores)
         models = None
         if self.of_clients:
@@ -173,7 +193,7 @@ class Evaluation:
         columns = {"train loss": losses(found.federation, models)} if self.train else {}
         for n, rows in self.samples.items():
             columns[f"train:{n} loss"] = sample_losses(found.federation, rows, models)
-        every = {part: found.examplewise_all(models, part, names) for part, names in self.chosen.items() if names}
+        every = {part: found.examplewise_all(models, part, self.chosen[part]) for part in PARTS if self.chosen[part]}
         values = []
         for i, w in enumerate(models):
             scores = {part: of_models[i] for part, of_models in every.items()}
@@ -205,7 +225,7 @@ class Evaluation:
 
 def on_test_examples(metric: str) -> bool:
     """Whether a metric, by its name in a log, is of test examples."""
-    return metric.removeprefix("own ").removeprefix(LAST + " ").startswith("test ")
+    return metric.removeprefix("own ").removeprefix(LAST + " ").startswith(("test ", MEMBER + " "))
 
 
 @functools.lru_cache(maxsize=8)  # runs share their data, and a pass over these may take long
@@ -242,7 +262,10 @@ def known_metrics(loaded: "Loaded") -> dict[str, Metric]:
         found = {f"{part} {name}": metric for part in parts for name, metric in loaded.metrics.items()}
     figures = {name: figure.metric(name) for name, figure in FIGURES.items()}
     of_a_model = found | {name: metric for name, metric in figures.items() if not FIGURES[name].of_method}
-    return found | figures | {f"{LAST} {name}": metric for name, metric in of_a_model.items()}
+    every = data is not None and data.test_split is not None and data.test_split.sizes.min() > 0
+    of_one = {name: m for name, m in loaded.metrics.items() if m.function is None} if every else {}  # never nan
+    found |= figures | {f"{LAST} {name}": metric for name, metric in of_a_model.items()}
+    return found | {f"{MEMBER} {name}": metric for name, metric in of_one.items()}
 
 
 def usual(loaded: "Loaded", of_method: bool = False) -> tuple[str, ...]:
@@ -260,4 +283,4 @@ def usual(loaded: "Loaded", of_method: bool = False) -> tuple[str, ...]:
 
 
 def _is_of_method(entry: str) -> bool:
-    return entry.startswith(LAST) or (entry in FIGURES and FIGURES[entry].of_method)
+    return entry.startswith((LAST, MEMBER)) or (entry in FIGURES and FIGURES[entry].of_method)

@@ -1,6 +1,7 @@
 """The tasks of FedDR and asyncFedDR: Tran-Dinh et al., NeurIPS 2021, arXiv:2103.03452, with the scripts' settings.
 
-20 local epochs in batches of 10, 200 rounds; FedPD always takes everyone. Clients are weighted by examples.
+20 local epochs in batches of 10, 200 rounds; FedPD always takes everyone. Clients are weighted by examples. The
+synthetic sets are FedProx's; "-authors" has the sizes of the authors' clients.
 
 Departures: in the authors' code FedAvg and FedProx silently lose or slow 10% of each cohort; not here. Its curves of
 FedDR and FedPD are those of each client's own model on its own data: `by_own_model` measures that, `evaluate` the
@@ -15,11 +16,10 @@ from fedloom.data import inputs, splits
 from fedloom.data.federated_data import FederatedData, federated, natural
 from fedloom.data.files import locate
 from fedloom.data.sources import leaf, mnist
-from fedloom.data.synthetic_data import synthetic
 from fedloom.models import MODELS
 from fedloom.regularizers import l1
 from fedloom.solvers import SGD
-from fedloom.tasks.fedprox import LEVELS, lowercase, synthetic_words
+from fedloom.tasks.fedprox import LEVELS, SIZES, lowercase, synthetic_data, synthetic_words
 from fedloom.tasks.task import Setting, Task
 
 PAPER = "FedDR, arXiv:2103.03452"
@@ -73,15 +73,16 @@ def _mnist(seed: int) -> FederatedData:
 TASKS = (
     *(
         Task(
-            f"feddr-synthetic-{kind}",
-            lambda seed, levels=levels: synthetic(*levels, seed=seed),  # type: ignore[misc]
+            f"feddr-synthetic-{kind}{suffix}",
+            synthetic_data(kind, sizes),
             MODELS["feddr-synthetic"](),
             paper=PAPER,
             settings=_settings(kind, 0.01, 10, 10 if kind == "0-0" else None),
             tuned_over=SWEEP if kind == "0-0" else {},
-            about=f"{synthetic_words(kind)}, 30 clients: a hidden layer of 32, so not convex.",
+            about=f"{synthetic_words(kind)}, 30 clients {words}: a hidden layer of 32, so not convex.",
         )
-        for kind, levels in LEVELS.items()
+        for suffix, sizes, words in SIZES
+        for kind in LEVELS
     ),
     Task(
         "feddr-femnist",

@@ -17,6 +17,7 @@ class Measure:
     counted: str | None = None  # until the target: one of COUNTED
     last: int = 10  # without a target: the mean over so many rounds at the end
     scale: float = 1.0  # without a target: papers print the metric times this, for example 100 for percent
+    best: bool = False  # without a target: the best of all evaluations instead, as theorems bound it
 
     def __post_init__(self) -> None:
         if self.target is None and self.counted is not None:
@@ -32,7 +33,10 @@ class Measure:
         if self.target is not None:
             return f"{self.counted} to {self.metric} {self.target:g}"
         times = "" if self.scale == 1 else f"{self.scale:g} x "
-        return f"{times}{self.metric}, mean of the last {self.last} rounds"
+        if self.best:
+            return f"{times}{self.metric}, the best of all evaluations"
+        when = "after the last round" if self.last == 1 else f"mean of the last {self.last} rounds"
+        return f"{times}{self.metric}, {when}"
 
     @property
     def failed(self) -> str:

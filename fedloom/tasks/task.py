@@ -207,6 +207,15 @@ class Loaded:
         """Every metric of the model w on each client's own test (or training, or validation) examples."""
         return self._named(evaluation.by_client(self.examplewise(w, part), self.in_order(part)))
 
+    def of_client(self, w: Vector, k: int, part: str = "test", names: Iterable[str] | None = None) -> dict[str, float]:
+        """Metrics, all or the named ones, of the model w on the examples of client k alone; nan if it has none."""
+        split = self._split(part)
+        own = split.rows(k)
+        order = jnp.asarray(np.resize(own, split.sizes.max()))  # repeated: one program for clients of all sizes
+        scores = evaluation.examplewise(self._store(part), w, self._score(names), self._examples.unravel, order)
+        values = evaluation.by_client(scores, Split(np.arange(len(own)), np.array([len(own)])))
+        return {name: float(value) for name, (value,) in values.items()}
+
     def by_own_model(
         self, models: ArrayLike, part: str = "test", names: Iterable[str] | None = None
     ) -> dict[str, evaluation.ByClient]:

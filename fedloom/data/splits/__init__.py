@@ -9,6 +9,7 @@ from fedloom.data.splits.basic import iid_balanced as iid_balanced
 from fedloom.data.splits.basic import shards as shards
 from fedloom.data.splits.basic import train_test as train_test
 from fedloom.data.splits.basic import train_validation as train_validation
+from fedloom.data.splits.classes import authors_classes as authors_classes
 from fedloom.data.splits.classes import digits_p as digits_p
 from fedloom.data.splits.classes import digits_p_classes as digits_p_classes
 from fedloom.data.splits.classes import fedprox_femnist as fedprox_femnist

@@ -22,8 +22,9 @@ def digits_p_classes(labels: ArrayLike, p: int, clients: int = 100, seed: int = 
 
     If fewer than p have, the client takes these, and then the class that has most left, which may repeat one.
 
-    Departures: the authors draw p = 1, 2, 5, 10 from one stream; here each starts from the seed. Where clients * p is
-    not a multiple of the number of classes, the quota is rounded down so far that it suffices for everyone.
+    Departures: the authors draw p = 1, 2, 5, 10 from one stream (`authors_classes`); here each starts from the seed.
+    Where clients * p is not a multiple of the number of classes, the quota is rounded down so far that it suffices for
+    everyone.
     """
     labels = checked_labels("digits_p", labels)
     require_clients("digits_p", len(labels), clients)
@@ -45,6 +46,37 @@ def digits_p_classes(labels: ArrayLike, p: int, clients: int = 100, seed: int = 
         for j in range(len(enough), p):
             own[j] = np.argmax(left)
             left[own[j]] -= quota
+    return chosen
+
+
+_AUTHORS_P = (1, 2, 5, 10)
+
+
+def authors_classes(labels: ArrayLike, p: int) -> np.ndarray:
+    """The classes [100, p] of the authors' own files of `digits_p`, for p = 1, 2, 5 or 10: there is one draw only.
+
+    Their program makes all four files, in this order, with NumPy's old generator and the seed 6. Where fewer than p
+    classes have enough left, it fills up with those that have most left, without counting what it has just taken.
+    """
+    labels = checked_labels("authors_classes", labels)
+    each, known = _truncated("authors_classes", labels), int(labels.max()) + 1
+    if p not in _AUTHORS_P:
+        raise ValueError(f"authors_classes: the authors have files for p = {_AUTHORS_P}, not for p = {p!r}.")
+    rng = np.random.RandomState(6)
+    for q in _AUTHORS_P[: _AUTHORS_P.index(p) + 1]:
+        quota, left, chosen = each * known // (100 * q), np.full(known, each), np.empty((100, q), np.int64)
+        for own in chosen:
+            enough = np.flatnonzero(left > quota)
+            if len(enough) >= q:
+                own[:] = rng.choice(enough, q, replace=False)
+            else:
+                own[: len(enough)], fullest = enough, left.copy()
+                for j in range(len(enough), q):
+                    own[j] = np.argmax(fullest)
+                    fullest[own[j]] -= 1
+            np.subtract.at(left, own, quota)
+        if left.min() < 0:
+            raise ValueError(f"authors_classes: the authors' program fails for p = {q}, {each} examples of each class.")
     return chosen
 
 

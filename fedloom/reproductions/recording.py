@@ -1,0 +1,207 @@
+"""Recorded results of reproductions: small files of figures and thinned curves, with what they were made with.
+
+In a checkout they are in benchmarks/reproductions, in an installed package beside this file.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import pathlib
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedloom.experiments.result import Result
+from fedloom.experiments.study import Study
+from fedloom.reproductions.reproduction import Line, Reproduction, Values
+
+HERE = pathlib.Path(__file__).parent
+PLACES = (HERE / "recorded", HERE.parents[1] / "benchmarks" / "reproductions")
+POINTS = 25  # of a curve
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """A metric in the course of the runs of one name: the mean over seeds."""
+
+    rounds: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """What a reproduction gave, and how it was run."""
+
+    name: str
+    values: Values
+    curves: Mapping[str, Mapping[str, Curve]]  # {run: {metric: curve}}
+    rounds: int  # of the longest run
+    seconds: float  # of all runs together
+    made: Mapping[str, Any]  # commit, versions, processor, date
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """All seeds of which there is a figure."""
+        return tuple(sorted({seed for of in self.values.values() for seed in of}))
+
+    @property
+    def command(self) -> str:
+        """What runs it again."""
+        seeds = ",".join(map(str, self.seeds)) + ("," if len(self.seeds) == 1 else "")  # a number alone is how many
+        return f"fedloom reproduce '{self.name}' --seeds {seeds}" + self._shorter
+
+    @property
+    def _shorter(self) -> str:
+        return f" --rounds {self.made['asked rounds']}" if self.made.get("asked rounds") else ""
+
+    @property
+    def how(self) -> str:
+        """Seeds, time and versions, in a sentence."""
+        seeds = "one seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        made = {"date": "an unknown day", "commit": "unknown", "processor": "unknown processor", **self.made}
+        versions = ", ".join(f"{name} {version}" for name, version in made.get("versions", {}).items())
+        return (
+            f"Recorded on {made['date']} at commit {made['commit']}: {seeds}, {self.seconds / 60:.0f} minutes of runs "
+            f"in all ({made['processor']}; {versions})."
+        )
+
+    def to_json(self, reproduction: Reproduction) -> str:
+        """A few kilobytes of text; a figure without a number is null."""
+        settings = digests(reproduction, self.made.get("asked rounds"))
+        figures = [
+            {
+                "setting": line.setting,
+                "method": line.method,
+                "measured": line.measure.words,
+                "settings": settings[line.setting, line.method],
+                "seeds": {str(seed): _plain(v) for seed, v in self.values[line.setting, line.method].items()},
+            }
+            for line in reproduction.lines
+            if (line.setting, line.method) in self.values
+        ]
+        curves = {
+            run: {metric: {"rounds": c.rounds, "values": [_plain(v) for v in c.values]} for metric, c in of.items()}
+            for run, of in self.curves.items()
+        }
+        head = {"name": self.name, "rounds": self.rounds, "seconds": round(self.seconds), **self.made}
+        parts = [f'"{key}": {json.dumps(value)}' for key, value in head.items()]
+        for key, rows in (("figures", figures), ("curves", [{run: of} for run, of in curves.items()])):
+            parts.append(f'"{key}": [\n ' + ",\n ".join(json.dumps(row) for row in rows) + "\n]")
+        return "{" + ",\n".join(parts) + "}\n"
+
+
+def from_json(text: str, reproduction: Reproduction) -> Recorded:
+    """Read what `to_json` wrote; figures that the reproduction does not have any more, or not so, are left out."""
+    found = json.loads(text)
+    lines = {(line.setting, line.method): line for line in reproduction.lines}
+    values = {}
+    of_now = digests(reproduction, found.get("asked rounds"))
+    for row in found.pop("figures"):
+        key = row["setting"], row["method"]
+        if key in lines and (lines[key].measure.words, of_now.get(key)) == (row["measured"], row.get("settings")):
+            worst = _worst(lines[key])
+            values[key] = {int(seed): worst if v is None else float(v) for seed, v in row["seeds"].items()}
+    curves: dict[str, dict[str, Curve]] = {}
+    for row in found.pop("curves"):
+        for run, of in row.items():
+            curves[run] = {m: Curve(tuple(c["rounds"]), tuple(map(_number, c["values"]))) for m, c in of.items()}
+    name, rounds, seconds = (found.pop(key) for key in ("name", "rounds", "seconds"))
+    return Recorded(name, values, curves, rounds, seconds, found)
+
+
+def recorded(reproduction: Reproduction) -> Recorded | None:
+    """What has been recorded of a reproduction, if anything."""
+    for place in PLACES:
+        path = place / file_name(reproduction.name)
+        if path.exists():
+            found = from_json(path.read_text(), reproduction)
+            return found if found.values else None  # of other settings than there are now
+    return None
+
+
+def file_name(name: str) -> str:
+    return name.replace("%", "") + ".json"
+
+
+def record(study: Study, reproduction: Reproduction, made: Mapping[str, Any]) -> Recorded:
+    """The figures and curves of a study's finished runs."""
+    finished = [r for r in study.results if r.finished]
+    if not finished:
+        raise ValueError(f"{reproduction.name}: no run has finished, so there is nothing to record.")
+    measured: dict[str, list[str]] = {}
+    for line in reproduction.lines:
+        for run in line.runs:
+            measured.setdefault(run, []).append(line.measure.metric)
+    curves: dict[str, dict[str, Curve]] = {}
+    if all(len(line.runs) == 1 for line in reproduction.lines):  # the curves of a search would fill pages
+        for run, metrics in measured.items():
+            of = [r for r in finished if r.name == run and r.diverged is None]
+            if of:
+                curves[run] = {metric: mean_curve(of, metric) for metric in dict.fromkeys(metrics)}
+    seconds = sum(r.seconds for r in finished)
+    rounds = max(r.experiment.rounds for r in study.results)
+    if rounds < reproduction.rounds:
+        made = {**made, "asked rounds": rounds}
+    expected = {(n, e.seed): e.to_toml() for n, e in reproduction.runs(_seeds(study), made.get("asked rounds"))}
+    for r in finished:
+        if expected.get((r.name, r.experiment.seed)) != r.experiment.to_toml():
+            raise ValueError(
+                f"{reproduction.name}: the run {r.name!r} has other settings than the reproduction has now."
+            )
+    return Recorded(reproduction.name, reproduction.values(study), curves, rounds, seconds, made)
+
+
+def _seeds(study: Study) -> list[int]:
+    return sorted({r.experiment.seed for r in study.results})
+
+
+def digests(reproduction: Reproduction, rounds: int | None = None) -> dict[tuple[str, str], str]:
+    """What is run for each figure, as a few letters: a record of other settings is not taken for one of these."""
+    config = {name: e.to_toml() for name, e in reproduction.runs((0,), rounds)}
+    return {
+        (line.setting, line.method): hashlib.sha256("".join(config[run] for run in line.runs).encode()).hexdigest()[:12]
+        for line in reproduction.lines
+    }
+
+
+def mean_curve(results: Sequence[Result], metric: str) -> Curve:
+    """At up to POINTS evaluated rounds that all of them have, more of them early where curves bend."""
+    tables = [{row["round"]: row[metric] for row in r.evaluated if metric in row} for r in results]
+    shared = sorted(set.intersection(*(set(t) for t in tables)))
+    last = len(shared) - 1
+    chosen = sorted({round(last * (i / (POINTS - 1)) ** 2) for i in range(POINTS)})
+    rounds = tuple(int(shared[i]) for i in chosen)
+    return Curve(rounds, tuple(float(f"{np.mean([t[r] for t in tables]):.4g}") for r in rounds))
+
+
+def commit() -> str | None:
+    """The commit of the checkout that runs, with a + if files have been changed since; None if it is no checkout."""
+    root = HERE.parents[1]
+    if not (root / ".git").exists():
+        return None
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--exclude=*"], cwd=root, capture_output=True, text=True
+        )
+    except OSError:
+        return None
+    return found.stdout.strip() or None
+
+
+def _plain(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _worst(line: Line) -> float:
+    """The value of a run without a number."""
+    if line.combined is not None:
+        return math.nan
+    accuracy = line.measure.target is None and any(w in line.measure.metric for w in ("accuracy", "recall", "auc"))
+    return -math.inf if accuracy else math.inf

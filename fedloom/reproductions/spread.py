@@ -1,0 +1,131 @@
+"""What several seeds say of a figure, of a ratio of two, and of a claim."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+LEVEL = 0.95  # of intervals
+FEW = 3  # seeds from which there is an interval
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """The values of a figure, one for each seed; those that are not finite failed.
+
+    The mean is the geometric one where all values are positive, its interval Student's for logarithms: counts and
+    losses spread in proportion to their size. It says what seeds give on average, not what another one would give.
+    """
+
+    values: tuple[float, ...]
+    failed: str = "not reached"  # what a seed without a number is called
+
+    @property
+    def finite(self) -> np.ndarray:
+        """The values of the seeds that have a number."""
+        return np.array([v for v in self.values if math.isfinite(v)])
+
+    @property
+    def mean(self) -> float:
+        """Of the seeds that have a number."""
+        x = self.finite
+        return float(np.exp(np.mean(np.log(x)))) if np.all(x > 0) else float(np.mean(x))
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """For the mean, if all of at least three seeds have a number."""
+        x = self.finite
+        if len(x) < FEW or len(x) < len(self.values):
+            return None
+        positive = bool(np.all(x > 0))
+        y = np.log(x) if positive else x
+        half = _quantile(len(y) - 1) * float(np.std(y, ddof=1)) / math.sqrt(len(y))
+        ends = float(np.mean(y)) - half, float(np.mean(y)) + half
+        return (math.exp(ends[0]), math.exp(ends[1])) if positive else ends
+
+    @property
+    def words(self) -> str:
+        """The mean with its interval, or the smallest and the largest value, and how many seeds failed."""
+        x = self.finite
+        if not len(x):
+            return self.failed if len(self.values) == 1 else f"{self.failed} ({len(self.values)} seeds)"
+        found = f"{self.mean:.4g}"
+        if ends := self.interval:
+            found += f" [{ends[0]:.3g}, {ends[1]:.3g}]"
+        elif len(x) > 1:
+            found += f" ({x.min():.3g} to {x.max():.3g})"
+        lost = len(self.values) - len(x)
+        return found + (f", {self.failed} in {lost} of {len(self.values)}" if lost else "")
+
+
+def ratio(ours: Mapping[int, float], base: Mapping[int, float]) -> str:
+    """One figure over another, by seed."""
+    shared = [seed for seed in ours if seed in base]
+    pairs = tuple(_over(ours[seed], base[seed]) for seed in shared)
+    if not pairs or not any(math.isfinite(p) for p in pairs):
+        return ""
+    return Spread(pairs, "none").words
+
+
+def _over(a: float, b: float) -> float:
+    return a / b if math.isfinite(a) and math.isfinite(b) and b else math.inf
+
+
+def _quantile(freedom: int) -> float:
+    """Student's, two-sided."""
+    from scipy.special import stdtrit  # imported late: it takes a tenth of a second
+
+    return float(stdtrit(freedom, (1 + LEVEL) / 2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What a claim came out as in each seed: true, false, or None where the figures do not decide it."""
+
+    answers: tuple[bool | None, ...]
+
+    @property
+    def held(self) -> int:
+        """In how many seeds it holds."""
+        return sum(answer is True for answer in self.answers)
+
+    @property
+    def decided(self) -> int:
+        """In how many seeds it holds or not."""
+        return sum(answer is not None for answer in self.answers)
+
+    @property
+    def kind(self) -> str:
+        """holds, does not hold, cannot be said, undecided or not run.
+
+        It holds, or does not, if all seeds agree, or so many that throws of a fair coin would be as unequal once in 20
+        times. With fewer than six seeds all can agree by chance more often than that.
+        """
+        if not self.answers:
+            return "not run"
+        if not self.decided:
+            return "undecided"
+        if self.decided == 1:
+            return "cannot be said"  # one seed is no evidence
+        most = max(self.held, self.decided - self.held)
+        if most < len(self.answers) and 2 * _at_least(most, self.decided) > 1 - LEVEL:
+            return "cannot be said"
+        return "holds" if 2 * self.held > self.decided else "does not hold"
+
+    @property
+    def words(self) -> str:
+        """The verdict, and in how many seeds the claim holds."""
+        kind, n = self.kind, len(self.answers)
+        if kind in ("not run", "undecided"):
+            return kind
+        if n == 1:
+            return f"one seed: {'holds' if self.held else 'does not hold'}"
+        open_ = "" if self.decided == n else f", undecided in {n - self.decided}"
+        shown = {"holds": "holds", "does not hold": "does not hold: true", "cannot be said": "cannot be said: true"}
+        return f"{shown[kind]} in {self.held} of {self.decided} seeds{open_}"
+
+
+def _at_least(k: int, n: int) -> float:
+    """The probability of k or more heads in n throws."""
+    return sum(math.comb(n, i) for i in range(k, n + 1)) / 2**n

@@ -1,0 +1,328 @@
+"""The settings of reproductions, typed from the papers and not read from tasks."""
+
+import pytest
+
+from fedloom import schedules
+from fedloom.algorithms import FedAvg, FedDANE, FedDR, FedDyn, FedPD, FedProx, Scaffold
+from fedloom.cohorts import bernoulli, by_weight, everyone, plain, seeded_by_round, stragglers, uniform
+from fedloom.regularizers import l1
+from fedloom.reproductions import find
+from fedloom.tasks import TASKS, Measure
+
+SETS = {"Synthetic-IID": "iid", "Synthetic(0, 0)": "0-0", "Synthetic(0.5, 0.5)": "0.5-0.5", "Synthetic(1, 1)": "1-1"}
+MUS = [0.0, 0.001, 0.01, 0.1, 1.0]
+
+
+def each(name):
+    return find(name).experiments.items()
+
+
+def of_setting(name, setting):
+    """The experiments of a setting, by method."""
+    return {run.removeprefix(f"{setting}, "): e for run, e in each(name) if run.startswith(f"{setting}, ")}
+
+
+def test_fedprox_stragglers():
+    """FedAvg drops the stragglers, FedProx counts what they did."""
+    assert len(find("fedprox-stragglers").experiments) == 3 * 3
+    for share in (0.0, 0.5, 0.9):
+        of = of_setting("fedprox-stragglers", f"Synthetic(1, 1), {share:.0%} stragglers")
+        assert list(of) == ["fedavg", "fedprox, mu=0", "fedprox"]
+        assert [e.algorithm for e in of.values()] == [FedAvg(), FedProx(0.0), FedProx(1.0)]
+        for method, e in of.items():
+            assert e.cohort == (
+                stragglers(of=uniform(10), share=share, drop=method == "fedavg") if share else uniform(10)
+            )
+            assert (e.task, e.rounds) == ("synthetic-1-1-authors", 200)
+            assert (e.solver.lr, e.solver.batch_size, e.solver.epochs) == (0.01, 10, 20)
+
+
+# By the words of FedDANE's settings: the cohort for 10 devices and for 30, and the loss.
+WAYS = {
+    "means by examples": (uniform(10), everyone(), None),
+    "plain means": (by_weight(10), plain(everyone()), None),
+    "plain means, plain loss": (None, everyone(), "uniform"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "epochs", "ways"), [("feddane-figure1", 0, 20, 2), ("feddane-figure3", 1, 1, 3)]
+)
+def test_feddane_figures_1_and_3(name, devices, epochs, ways):
+    """Figure 1: 10 devices, 20 epochs; figure 3: all 30, one epoch. Weights are those of the task, n_k / n, if None."""
+    assert len(find(name).experiments) == ways * 4 * (2 + 5)
+    assert TASKS["synthetic-1-1-authors"].weights == "examples"
+    for way in list(WAYS)[:ways]:
+        for setting, kind in SETS.items():
+            of = {line.method: find(name).experiments[line.run] for line in lines_of(name, f"{setting}, {way}")}
+            assert list(of) == ["fedavg", "fedprox", *(f"feddane, mu={mu:g}" for mu in MUS)]
+            assert [e.algorithm for e in of.values()] == [FedAvg(), FedProx(1.0), *map(FedDANE, MUS)]
+            for e in of.values():
+                assert (e.task, e.rounds) == (f"synthetic-{kind}-authors", 200)
+                assert (e.cohort, e.weights) == (WAYS[way][devices], WAYS[way][2])
+                assert (e.solver.lr, e.solver.batch_size, e.solver.epochs) == (0.01, 10, epochs)
+
+
+def lines_of(name, setting):
+    return [line for line in find(name).lines if line.setting == setting]
+
+
+def test_feddane_figure_2():
+    """The best mu of the grid for each number of devices; Synthetic(1, 1) is not in the figure."""
+    cohorts = {
+        "means by examples": (uniform(1), uniform(5), uniform(10), everyone()),
+        "plain means": (by_weight(1), by_weight(5), by_weight(10), plain(everyone())),
+    }
+    r = find("feddane-figure2")
+    assert len(r.experiments) == 2 * 3 * 4 * 5
+    for way, of in cohorts.items():
+        for setting, kind in list(SETS.items())[:3]:
+            lines = lines_of(r.name, f"{setting}, {way}")
+            assert [line.method for line in lines] == [f"{m} of 30" for m in (1, 5, 10, 30)]
+            for line, cohort in zip(lines, of, strict=True):
+                runs = [r.experiments[run] for run in line.runs]
+                assert [e.algorithm for e in runs] == [FedDANE(mu) for mu in MUS]
+                assert {e.cohort for e in runs} == {cohort}
+                assert {(e.task, e.rounds, e.solver.epochs) for e in runs} == {(f"synthetic-{kind}-authors", 200, 20)}
+
+
+def test_feddane_variants():
+    r = find("feddane-variants")
+    variants = {
+        "fedprox": [FedProx(mu) for mu in MUS],
+        "feddane": [FedDANE(mu) for mu in MUS],
+        "feddane, decay=0.98": [FedDANE(mu, decay=0.98) for mu in MUS],
+        "feddane, decay=0.9": [FedDANE(mu, decay=0.9) for mu in MUS],
+        "feddane, pipelined": [FedDANE(mu, pipelined=True) for mu in MUS],
+    }
+    for setting, kind in SETS.items():
+        lines = lines_of(r.name, setting)
+        assert [line.method for line in lines] == list(variants)
+        for line in lines:
+            runs = [r.experiments[run] for run in line.runs]
+            assert [e.algorithm for e in runs] == variants[line.method]
+            assert {(e.task, e.cohort, e.rounds, e.solver.epochs) for e in runs} == {
+                (f"synthetic-{kind}-authors", uniform(10), 200, 20)
+            }
+
+
+SCRIPTS = {  # FedProx's mu, FedPD's eta, FedDR's eta
+    "Synthetic(0, 0)": (0.1, 10, 100),
+    "Synthetic(0.5, 0.5)": (1, 1, 500),
+    "Synthetic(1, 1)": (1, 10, 1000),
+}
+
+
+@pytest.mark.parametrize(("figure", "cohort"), [("feddr-figure2", everyone()), ("feddr-figure3", uniform(10))])
+def test_feddr_figures(figure, cohort):
+    """On the sets that are not iid. In the authors' code FedPD goes on from a user's own model."""
+    assert list(dict.fromkeys(line.setting for line in find(figure).lines)) == list(SCRIPTS)
+    for setting, (mu, fedpd_eta, eta) in SCRIPTS.items():
+        of = of_setting(figure, setting)
+        assert list(of) == ["fedavg", "fedprox", "fedpd", "feddr"]
+        assert of["fedavg"].algorithm == FedAvg()
+        assert of["fedprox"].algorithm == FedProx(mu)
+        assert of["fedpd"].algorithm == FedPD(fedpd_eta, start="own")
+        assert of["feddr"].algorithm == FedDR(eta, 1.95)
+        assert of["fedpd"].cohort == everyone()
+        for name, e in of.items():
+            assert e.task == f"feddr-synthetic-{SETS[setting]}-authors"
+            assert e.cohort == cohort or name == "fedpd"
+            assert (e.solver.lr, e.solver.batch_size, e.solver.epochs) == (0.01, 10, 20)
+            assert e.rounds == 200 or (figure, name) == ("feddr-figure3", "fedpd")
+            assert set(e.evaluate) == {"train loss", "train accuracy", "test"}  # the figures' three metrics
+
+
+@pytest.mark.parametrize("setting", SCRIPTS)
+@pytest.mark.parametrize("figure", ["feddr-figure3", "feddr-figure3-tuned"])
+def test_feddr_figure_3_has_equal_bytes(figure, setting):
+    """10 users of 30 for R rounds send what 30 users send in R / 3."""
+    r = find(figure)
+    runs = {line.method: [r.experiments[run] for run in line.runs] for line in lines_of(figure, setting)}
+    for e in runs["feddr"]:
+        for fedpd in runs["fedpd"]:
+            assert (e.cohort, fedpd.cohort) == (uniform(10), everyone())
+            assert 0 <= 10 * e.rounds - 30 * fedpd.rounds < 30
+
+
+@pytest.mark.parametrize("setting", SCRIPTS)
+def test_feddr_figure_3_tuned(setting):
+    etas = (0.1, 1, 10, 100, 1000)
+    grids = {
+        "fedavg": [FedAvg()],
+        "fedprox": [FedProx(mu) for mu in (0.001, 0.01, 0.1, 1, 10)],
+        "fedpd": [FedPD(eta, start="own") for eta in etas],
+        "feddr": [FedDR(eta, alpha) for eta in etas for alpha in (1, 1.5, 1.95)],
+    }
+    r = find("feddr-figure3-tuned")
+    lines = lines_of(r.name, setting)
+    assert {line.measure for line in lines} == {Measure("train loss")}  # of the server's model
+    assert {line.method: [r.experiments[run].algorithm for run in line.runs] for line in lines} == grids
+    for line in lines:
+        for e in map(r.experiments.get, line.runs):
+            assert e.task == f"feddr-synthetic-{SETS[setting]}-authors"
+            assert (e.solver.lr, e.solver.batch_size, e.solver.epochs, e.own_models) == (0.01, 10, 20, False)
+
+
+def test_feddr_figure_5():
+    """Of the composite script: ten rounds, the l1 norm with 0.01."""
+    cells = [(e.solver.lr, e.solver.epochs) for _, e in each("feddr-figure5")]
+    assert cells == [(lr, n) for lr in (0.0025, 0.005, 0.0075, 0.01, 0.025) for n in (5, 10, 15, 20, 30)]
+    for _, e in each("feddr-figure5"):
+        assert (e.task, e.cohort, e.rounds) == ("feddr-synthetic-0-0-authors", uniform(10), 10)
+        assert e.algorithm == FedDR(100, 1.95, l1(0.01))
+        assert e.own_models
+
+
+def test_feddyn_table_6():
+    table = {  # the loss, then FedDyn, SCAFFOLD, FedAvg, FedProx
+        "homogeneous": (0.0603, 32, 70, 136, 49),
+        "type1": (1.5717, 17, 88, 20, 18),
+        "type2": (0.1205, 150, 164, 274, 275),
+        "type3": (0.0854, 34, 260, 79, 106),
+    }
+    lines = find("feddyn-table6").lines
+    for kind, (loss, *values) in table.items():
+        of = [line for line in lines if line.setting.startswith(kind)]
+        assert [line.method for line in of] == ["feddyn", "scaffold", "fedavg", "fedprox"]
+        assert [line.reported for line in of] == values
+        assert {line.measure for line in of} == {Measure("last models train loss", loss, "models")}
+    for _, e in each("feddyn-table6"):
+        assert e.cohort == bernoulli(0.1)
+        assert (e.solver.batch_size, e.solver.weight_decay, e.evaluate_every) == (10, 1e-5, 1)
+        assert e.rounds > 275  # the largest number of the table, of a method that sends one model in a round
+
+
+@pytest.mark.parametrize("kind", ["homogeneous", "type1", "type2", "type3"])
+def test_the_search_of_table_6(kind):
+    """Appendix A.1.1: learning rates and epochs; alpha of FedDyn, K of SCAFFOLD, mu of FedProx."""
+    rates, epochs = (1, 0.1), (1, 10, 50)
+    weighting = "alpha" if kind == "type3" else "means"  # of devices that differ in size, as in the authors' code
+    search = {
+        "feddyn": {(lr, n, FedDyn(a, weighting)) for lr in rates for n in epochs for a in (0.1, 0.01, 0.001)},
+        "scaffold": {(lr, k) for lr in rates for k in (20, 200, 1000)},
+        "fedavg": {(lr, n, FedAvg()) for lr in rates for n in epochs},
+        "fedprox": {(lr, n, FedProx(mu)) for lr in rates for n in epochs for mu in (0.01, 0.0001)},
+    }
+    assert [len(points) for points in search.values()] == [18, 6, 6, 12]
+    r = find("feddyn-table6")
+    for line in r.lines:
+        if line.setting.startswith(kind):
+            runs = [r.experiments[run] for run in line.runs]
+            assert {e.task for e in runs} == {f"feddyn-synthetic-{kind}"}
+            if line.method == "scaffold":
+                assert {type(e.algorithm) for e in runs} == {Scaffold}
+                points = [(e.solver.lr, e.solver.steps) for e in runs]
+            else:
+                points = [(e.solver.lr, e.solver.epochs, e.algorithm) for e in runs]
+            assert set(points) == search[line.method]
+            assert len(points) == len(search[line.method])
+
+
+MNIST_ROWS = {  # of tables 2 (10% and 100%) and 5 (1%): the accuracy in %, then FedDyn, SCAFFOLD, FedAvg, FedProx
+    "iid": [(98.2, 100, 142, 588, 362), (97.2, 31, 52, 49, 43)],
+    "dir0.6": [(98.1, 129, 194, 581, 361), (97.1, 37, 60, 57, 57)],
+    "dir0.3": [(98.2, 90, 208, 428, 858), (97.2, 37, 68, 76, 61)],
+    "iid-100%": [(98.2, 38, 72, 194, 445), (97.2, 9, 18, 31, 28)],
+    "dir0.6-100%": [(98.1, 39, 108, 157, 416), (97.1, 11, 24, 38, 34)],
+    "dir0.3-100%": [(98.1, 35, 76, 313, 458), (97.1, 10, 24, 49, 44)],
+    "iid-1%": [(98.3, 529, 956, 644, 451), (97.3, 145, 290, 151, 143)],
+    "dir0.6-1%": [(98.2, 486, 1502, 863, 754), (97.2, 180, 332, 199, 166)],
+    "dir0.3-1%": [(98.2, 521, 954, 951, 974), (97.2, 157, 318, 169, 177)],
+}
+
+
+@pytest.mark.parametrize("row", MNIST_ROWS)
+def test_feddyn_s_rows_of_mnist(row):
+    """The accuracy is that of the mean of all devices' last models."""
+    r = find(f"feddyn-mnist-2nn-{row}")
+    methods = ("feddyn", "scaffold", "fedavg", "fedprox")
+    wanted = [
+        (method, Measure("last models test accuracy", pytest.approx(accuracy / 100), "models"), value)
+        for accuracy, *values in MNIST_ROWS[row]
+        for method, value in zip(methods, values, strict=True)
+    ]
+    assert [(line.method, line.measure, line.reported) for line in r.lines] == wanted
+    cohort = {"100%": everyone(), "1%": bernoulli(0.01)}.get(row.split("-")[-1], bernoulli(0.1))
+    for method, e in r.experiments.items():
+        sent = 2 if method == "scaffold" else 1
+        assert e.rounds >= max(line.reported for line in r.lines if line.method == method) / sent
+        assert e.cohort == cohort
+        assert (e.solver.batch_size, e.solver.weight_decay) == (50, 1e-4)
+
+
+def test_speedup_on_mnist():
+    """Figures 1 to 4: 100 workers with p digits each and two hidden layers of 200."""
+    cells = [(e.task, e.cohort, e.solver.epochs) for _, e in each("speedup-n")]
+    cohorts = (uniform(10), everyone())
+    assert cells == [(f"mnist-2nn-digits{p}", cohort, 5) for p in (1, 2, 5, 10) for cohort in cohorts]
+    cells = [(e.task, e.cohort, e.solver.epochs) for _, e in each("speedup-K")]
+    assert cells == [(f"mnist-2nn-digits{p}", c, k) for p in (1, 2, 5) for c in cohorts for k in (1, 5, 10)]
+    for _, e in [*each("speedup-n"), *each("speedup-K")]:
+        assert (e.solver.lr, e.algorithm, e.rounds) == (0.1, FedAvg(1.0), 100)
+        assert e.weights is None
+        assert TASKS[e.task].weights == "uniform"
+
+
+TABLE_2 = {  # (rounds, MiB) of SCAFFOLD and of FedAvg, for digits_10 and digits_2
+    "lr": {
+        10: (((3, 0.36), (3, 0.18)), ((14, 1.68), (14, 0.84))),
+        100: (((5, 0.60), (5, 0.30)), ((7, 0.84), (11, 0.66))),
+    },
+    "2nn": {
+        10: (((3, 9.12), (3, 4.56)), ((14, 42.55), (14, 21.28))),
+        100: (((5, 15.20), (8, 12.16)), ((7, 21.28), (17, 25.84))),
+    },
+    "cnn-n=10": {10: (((3, 26.64), (3, 13.32)), ((14, 124.34), (10, 44.41)))},
+    "cnn-n=100": {100: (((1, 8.88), (1, 4.44)), ((17, 150.98), (7, 31.08)))},
+}
+
+
+@pytest.mark.parametrize("name", TABLE_2)
+def test_table_2_of_the_linear_speedup(name):
+    """The authors' split and cohorts, 5 epochs in batches of 64; both measures in every round."""
+    r = find(f"speedup-table2-{name}")
+    model = name.split("-")[0]
+    evaluated = {run: e.evaluate for run, e in r.runs([0])}
+    cells = [(n, p, i) for n in TABLE_2[name] for i, p in enumerate((10, 2))]
+    assert len(r.experiments) == 2 * len(cells)
+    for n, p, i in cells:
+        figures = [line for line in r.lines if line.setting.startswith(f"digits_{p}, n={n}, ")]
+        for method, (rounds, mib) in zip(("scaffold", "fedavg"), TABLE_2[name][n][i], strict=True):
+            run = f"digits_{p}, n={n}, {method}"
+            own = [line for line in figures if line.method == method]
+            assert {line.run for line in own} == {run}
+            assert [(line.measure, line.reported) for line in own] == [
+                (Measure("last member test accuracy", 0.95, "rounds"), rounds),
+                (Measure("last member test accuracy", 0.95, "MiB"), mib),
+                (Measure("test accuracy", 0.95, "rounds"), None),
+            ]
+            e = r.experiments[run]
+            assert (e.task, e.cohort) == (f"mnist-{model}-digits{p}-authors", seeded_by_round(n))
+            assert e.algorithm == (FedAvg(1.0) if method == "fedavg" else Scaffold(1.0))
+            assert (e.solver.lr, e.solver.batch_size, e.solver.epochs) == (0.1, 64, 5)
+            assert e.evaluate_every == 1
+            assert e.rounds > rounds
+            assert {"last member test accuracy", "test accuracy"} <= set(evaluated[run])
+
+
+def test_figures_of_downloaded_data():
+    def values(name):
+        return {(line.setting, line.method): line.reported for line in find(name).lines}
+
+    target = "10%, models to last models test accuracy 0.823"
+    assert values("feddyn-cifar10-cnn-iid")[target, "fedavg"] == 994
+    assert find("feddyn-cifar10-cnn-iid-100%").target is None  # there are two
+    assert find("feddyn-mnist-2nn-iid-100%-lower").target == ("last models test accuracy", 0.972)
+    assert values("fedopt-emnist-ae")["as run, 1000 x test mse, mean of the last 100 rounds", "fedyogi"] == 0.98
+    decay = find("fedopt-emnist-cr-ExpDecay")
+    assert {type(e.solver.lr) for e in decay.experiments.values()} == {schedules.staircase}
+    assert [line.reported for line in decay.lines] == [85.3, 86.2, 86.2, 85.8, 85.2]
+    assert [line.reported for line in find("speedup-cifar10-resnet-digits2").lines] == [52, 61, 8866.06, 5200.29]
+    assert find("speedup-cifar10-resnet-digits2").target == ("last member test accuracy", 0.75)
+
+
+def test_a_mean_of_the_last_100_rounds_is_one_of_five_evaluations():
+    """FedOpt's tasks are evaluated every 120 rounds by default, where the test set is large."""
+    e = find("fedopt-shakespeare-roles").experiments["fedadam"]
+    assert [t for t in range(1101, 1201) if t % e.evaluate_every == 0] == [1120, 1140, 1160, 1180, 1200]

@@ -1,0 +1,285 @@
+"""The papers' pages: on a record made by hand, numbers and verdicts are on the page and in the picture."""
+
+import dataclasses
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from docs import causes, papers, reproductions
+from docs.causes import CAUSES, NUMBERS, Cause
+from docs.pictures import OURS, PAPER, Axis, axis, picture
+from fedloom.experiments import experiment
+from fedloom.reproductions import REPRODUCTIONS, find, recording
+from fedloom.reproductions.recording import Curve, Recorded
+from fedloom.reproductions.reproduction import Claim, Line, Reproduction
+from fedloom.tasks import Measure
+from tests.test_project import ROOT
+
+TO_TARGET = Measure("train loss", 0.5, "rounds")
+END = Measure("test accuracy", last=1, scale=100)
+
+
+def below(f):
+    return f["easy", "a"] < f["easy", "b"]
+
+
+def made_up(name="made-up", measure=TO_TARGET, reported=(10.0, 25.0)):
+    runs = {m: experiment("digits", "fedavg", rounds=20) for m in ("a", "b")}
+    lines = [Line("easy", m, m, measure, value, "table 9") for m, value in zip(runs, reported, strict=True)]
+    claim = Claim("a is ahead of b", below, "easy")
+    return Reproduction(name, "Two methods.", "None", runs, tuple(lines), (claim,), "Nothing differs.", ("mnist",))
+
+
+MADE = {"commit": "abc1234", "date": "2026-01-02", "processor": "x", "versions": {"jax": "1"}}
+
+
+def kept(r, a, b, curves=None):
+    values = {("easy", "a"): dict(enumerate(a)), ("easy", "b"): dict(enumerate(b))}
+    return Recorded(r.name, values, curves or {}, 20, 600.0, MADE)
+
+
+def paper_of(*reproductions):
+    return papers.Paper("p", "A paper", "Made up.", "0000.00000", reproductions)
+
+
+@pytest.fixture
+def records(tmp_path, monkeypatch):
+    """Writes records where they are looked for; there are no others."""
+    monkeypatch.setattr(recording, "PLACES", (tmp_path,))
+
+    def write(r, record):
+        (tmp_path / recording.file_name(r.name)).write_text(record.to_json(r))
+
+    return write
+
+
+def cells(page, first):
+    """The cells of the rows that begin with a cell."""
+    rows = [[c.strip() for c in line.strip("|").split(" | ")] for line in page.splitlines() if line.startswith("|")]
+    return [row for row in rows if row[0] == first]
+
+
+def test_a_record_is_beside_the_paper_s_numbers_with_ratios_and_verdict(records):
+    r = made_up()
+    records(r, kept(r, (4.0, 4.0, 4.0), (8.0, 8.0, 8.0)))
+    page = papers.page(paper_of(r))
+    assert cells(page, "easy") == [
+        ["easy", "a", "4 [4, 4]", "10", "", ""],
+        ["easy", "b", "8 [8, 8]", "25", "2 [2, 2]", "2.5"],
+    ]
+    assert cells(page, "a is ahead of b") == [
+        ["a is ahead of b", "[`made-up`](#made-up)", "holds in 3 of 3 seeds"],
+        ["a is ahead of b", "easy", "holds in 3 of 3 seeds"],
+    ]
+    assert "fedloom reproduce 'made-up' --seeds 0,1,2" in page
+    assert "10 minutes of runs" in page
+    assert "Nothing differs." in page
+    assert "issing" not in page
+    assert "not known" not in page
+
+
+def test_what_is_not_recorded_is_missing(records):
+    whole, other = made_up(), made_up("another-one")
+    records(whole, kept(whole, (4.0,), (8.0,)))
+    page = papers.page(paper_of(whole, other))
+    before, after = page.split("## Missing")
+    ((*_, data, published, time),) = cells(after, "`another-one`")
+    assert (data, published) == ("`mnist`", "2")
+    assert time.startswith("about ")
+    assert "`made-up`" not in after
+    assert ["a is ahead of b", "`another-one`, [missing](#missing)", "not run yet"] in cells(before, "a is ahead of b")
+    assert papers.pictures(paper_of(other)) == {}
+    assert set(papers.pictures(paper_of(whole, other))) == {"made-up.svg"}
+
+
+def test_verdicts_are_told_apart_by_setting():
+    lines = tuple(Line(s, m, m, TO_TARGET) for s in ("s", "t", "u") for m in ("a", "b"))
+    claims = tuple(Claim("ahead", lambda f, s=s: f[s, "a"] < f[s, "b"], s) for s in ("s", "t", "u"))
+    r = dataclasses.replace(made_up(), lines=lines, claims=claims)
+    values = {("s", "a"): {0: 1.0, 1: 1.0}, ("s", "b"): {0: 2.0, 1: 2.0}}
+    values |= {("t", m): of for (_, m), of in list(values.items())}
+    values |= {("u", "a"): {0: 3.0, 1: 3.0}, ("u", "b"): {0: 2.0, 1: 2.0}}
+    assert papers.verdicts_of(r, "ahead", values) == [
+        "holds in 2 of 2 seeds (s; t)",
+        "does not hold: true in 0 of 2 seeds (u)",
+    ]
+    alike = dataclasses.replace(r, claims=claims[:2])
+    assert papers.verdicts_of(alike, "ahead", values) == ["holds in 2 of 2 seeds (in each of 2 settings)"]
+    assert papers.verdicts_of(dataclasses.replace(r, claims=claims[2:]), "ahead", {}) == ["not run"]
+
+
+def test_without_published_numbers_methods_are_columns(records):
+    r = made_up(reported=(None, None))
+    records(r, kept(r, (4.0, 4.0, 4.0), (8.0, 8.0, 8.0)))
+    page = papers.page(paper_of(r))
+    assert cells(page, "setting") == [["setting", "a", "b"]]
+    assert cells(page, "easy") == [["easy", "4 [4, 4]", "8 [8, 8]"]]
+
+
+def test_a_cause_is_shown_only_if_the_record_supports_it(records, monkeypatch):
+    r = made_up()
+    cause = Cause("a is ahead of b", "It is slow.", lambda values: values["easy", "a"][0] > 100)
+    monkeypatch.setitem(CAUSES, r.name, (cause,))
+    records(r, kept(r, (30.0, 30.0), (8.0, 8.0)))
+    page = papers.page(paper_of(r))
+    assert "It is slow." not in page
+    assert "“a is ahead of b” (easy): why this does not hold is not known." in page
+    records(r, kept(r, (130.0, 130.0), (8.0, 8.0)))
+    page = papers.page(paper_of(r))
+    assert "“a is ahead of b”: It is slow." in page
+    assert "not known" not in page
+    assert causes.shown(r.name, {}) == []
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_causes_explain_claims_of_registered_reproductions(name):
+    claims = {claim.words for claim in find(name).claims}
+    for cause in CAUSES[name]:
+        assert cause.explains in claims | {NUMBERS}
+        assert cause.words.endswith(".")
+    assert causes.shown(name, {}) == []
+
+
+def figures_of(name, value):
+    """Three seeds of every figure of a reproduction."""
+    return {(line.setting, line.method): {s: value(line) for s in range(3)} for line in find(name).lines}
+
+
+def test_the_cause_of_table_2_needs_both_measures():
+    def reached(everywhere):
+        return figures_of("speedup-table2-lr", lambda line: math.inf if everywhere(line) else 3.0)
+
+    assert causes.shown("speedup-table2-lr", reached(lambda line: "all test" in line.setting))
+    assert not causes.shown("speedup-table2-lr", reached(lambda line: False))
+    assert not causes.shown("speedup-table2-lr", reached(lambda line: True))
+
+
+def test_the_cause_of_feddane_s_figure_3_needs_the_means_to_matter():
+    def losses(above):
+        return figures_of(
+            "feddane-figure3", lambda line: 2.0 if "feddane" in line.method and above(line.setting) else 1.0
+        )
+
+    assert causes.shown("feddane-figure3", losses(lambda s: s.endswith("plain means")))
+    assert not causes.shown("feddane-figure3", losses(lambda s: True))
+    assert not causes.shown("feddane-figure3", losses(lambda s: False))
+
+
+def test_the_cause_of_stragglers_needs_the_proximal_term_to_help():
+    def losses(fedprox, partial):
+        by_method = {"fedavg": 1.0, "fedprox": fedprox, "fedprox, mu=0": partial}
+        return figures_of("fedprox-stragglers", lambda line: by_method[line.method])
+
+    assert causes.shown("fedprox-stragglers", losses(0.5, 1.5))
+    assert not causes.shown("fedprox-stragglers", losses(0.5, 0.8))
+    assert not causes.shown("fedprox-stragglers", losses(1.2, 1.5))
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def words_of(svg):
+    return [e.text for e in ET.fromstring(svg).iter(f"{SVG}text")]
+
+
+def places_of(svg, kind, colour):
+    """Where shapes of a colour are in the panel, by row; those of the legend are left out."""
+    panel = ET.fromstring(svg).find(f"{SVG}g")
+    shapes = [e for e in panel.iter(f"{SVG}{kind}") if colour in (e.get("fill"), e.get("stroke"))]
+    return [e.attrib for e in shapes]
+
+
+def without_numbers(r):
+    return dataclasses.replace(r, lines=tuple(line._replace(reported=None) for line in r.lines))
+
+
+def test_a_picture_of_counts_has_every_seed_and_the_paper_s_numbers():
+    r = made_up(reported=(10.0, 40.0))
+    record = kept(r, (5.0, 10.0, 20.0), (40.0, 80.0, math.inf))
+    svg, bare = picture(r, record), picture(without_numbers(r), record)
+    legend = {"ours, a seed", "ours, the mean", "seeds not reached", "the paper"}
+    assert {"easy", "a", "b", "rounds to train loss 0.5"} | legend <= set(words_of(svg))
+    assert legend - set(words_of(bare)) == {"the paper"}
+    seeds = [float(e["cx"]) for e in places_of(svg, "circle", OURS)]
+    assert len(seeds) == 5
+    steps = np.diff(seeds)  # on a logarithmic axis doublings are equally wide
+    assert steps == pytest.approx([steps[0]] * 4, abs=0.2)
+    diamonds = [float(re.match(r"M([\d.]+) ", e["d"])[1]) for e in places_of(svg, "path", PAPER)]
+    assert diamonds == pytest.approx([seeds[1], seeds[3]], abs=0.2)  # where 10 and 40 are
+    assert places_of(bare, "path", PAPER) == []
+
+
+def test_a_picture_of_ends_has_curves_and_the_paper_s_ends():
+    r = made_up(measure=END, reported=(90.0, 50.0))
+    curves = {m: {"test accuracy": Curve((0, 10, 20), (0.1, 0.5, end))} for m, end in (("a", 0.9), ("b", math.nan))}
+    svg = picture(r, kept(r, (88.0,), (70.0,), curves))
+    assert {"easy", "test accuracy, by round", "a", "b", "the paper"} <= set(words_of(svg))
+    assert "ours, a seed" not in words_of(svg)
+    points = [[tuple(map(float, p.split(","))) for p in e["points"].split()] for e in places_of(svg, "polyline", OURS)]
+    ((start, middle, end),) = points
+    assert start[0] < middle[0] < end[0]
+    assert (start[1] - middle[1], middle[1] - end[1]) == pytest.approx((start[1] - end[1]) / 2 * np.ones(2), abs=0.2)
+    (of_a,) = places_of(svg, "path", OURS)
+    x, top = map(float, re.match(r"M([\d.]+) ([\d.]+)l5", of_a["d"]).groups())
+    assert (x, top + 5) == pytest.approx(end, abs=0.2)  # 90% is where the curve ends
+    (of_b,) = places_of(svg, "polyline", PAPER)
+    assert len(of_b["points"].split()) == 2  # what is no number is not drawn
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log", "ticks"),
+    [
+        (0.0, 200.0, False, [0, 100, 200]),
+        (0.11, 0.93, False, [0.2, 0.4, 0.6, 0.8]),
+        (3.0, 2000.0, True, [10, 100, 1000]),
+        (3.0, 60.0, True, [5, 10, 20, 50]),
+        (11.0, 19.0, True, [12, 14, 16, 18]),
+    ],
+)
+def test_ticks_are_round(low, high, log, ticks):
+    assert Axis(low, high, log, 0, 1).ticks == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize("values", [(3.0,), (0.0,), (-1.0, 2.0), (1e-9, 1e9), (5.0, 5.0)])
+@pytest.mark.parametrize("log", [False, True])
+def test_an_axis_has_room_for_all_values(values, log):
+    x = axis(values, 0.0, 100.0, log)
+    assert all(0 < x.at(v) < 100 for v in values)
+    assert len(x.ticks) > 1
+
+
+def test_pages_and_pictures_are_the_same_every_time(records):
+    r = made_up()
+    records(r, kept(r, (4.0, 5.0, 6.0), (8.0, 9.0, math.inf)))
+    one = paper_of(r)
+    assert papers.page(one) == papers.page(one)
+    assert papers.pictures(one) == papers.pictures(one)
+    assert all(len(text) < 20_000 for text in papers.pictures(one).values())
+
+
+def test_every_reproduction_is_on_one_page():
+    assert sorted(r.name for paper in papers.PAPERS for r in paper.reproductions) == sorted(REPRODUCTIONS)
+
+
+@pytest.mark.parametrize("paper", papers.PAPERS, ids=lambda paper: paper.slug)
+def test_the_pages_are_up_to_date(paper):
+    assert (ROOT / "docs" / paper.page).read_text() == papers.page(paper), "run make docs"
+
+
+def test_the_pictures_are_up_to_date():
+    place = ROOT / "docs" / papers.PICTURES
+    drawn = {name: text for paper in papers.PAPERS for name, text in papers.pictures(paper).items()}
+    assert {path.name for path in place.glob("*.svg")} == set(drawn), "run make docs"
+    for name, text in drawn.items():
+        assert (place / name).read_text() == text, f"{name}: run make docs"
+        assert len(text) < 50_000
+
+
+def test_the_catalogue_has_a_claim_once_with_its_settings():
+    lines = tuple(Line(s, m, m, TO_TARGET) for s in ("s", "t") for m in ("a", "b"))
+    claims = (Claim("one", below, "s"), Claim("one", below, "t"), Claim("two", below, "t"), Claim("three", below))
+    found = reproductions.claims(dataclasses.replace(made_up(), lines=lines, claims=claims))
+    assert found == ["- one (in every setting).", "- two (t).", "- three."]

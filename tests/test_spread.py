@@ -1,0 +1,214 @@
+"""What several seeds say: intervals, ratios, verdicts; and results that are recorded and read again."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedloom.experiments.study import Study
+from fedloom.reproductions import REPRODUCTIONS, find, recorded_text
+from fedloom.reproductions import recording as module
+from fedloom.reproductions.overview import LOCAL, entry, seconds_of
+from fedloom.reproductions.recording import POINTS, commit, from_json, mean_curve, record
+from fedloom.reproductions.reproduction import Claim, Line, Reproduction
+from fedloom.reproductions.spread import Spread, Verdict, ratio
+from fedloom.tasks import TASKS, Measure
+from tests.test_claims import result
+
+
+def test_the_interval_is_student_s_for_logarithms():
+    values = (100.0, 150.0, 130.0)
+    low, high = stats.t.interval(0.95, 2, np.mean(np.log(values)), stats.sem(np.log(values)))
+    assert Spread(values).interval == pytest.approx((math.exp(low), math.exp(high)))
+    assert Spread(values).mean == pytest.approx(stats.gmean(values))
+
+
+def test_values_that_may_be_negative_have_an_ordinary_interval():
+    values = (-1.0, 2.0, 3.0, 1.0)
+    assert Spread(values).interval == pytest.approx(stats.t.interval(0.95, 3, np.mean(values), stats.sem(values)))
+
+
+def test_the_interval_covers_the_mean_19_times_in_20():
+    """Counts whose logarithms are normal: of 2,000 studies with 3 seeds, 95% cover, to within four standard errors."""
+    rng = np.random.default_rng(0)
+    ends = [Spread(tuple(np.exp(rng.normal(5, 0.3, 3)))).interval for _ in range(2000)]
+    covered = np.mean([low <= math.exp(5) <= high for low, high in ends])
+    assert abs(covered - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 2000)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ((7.0,), "7"),
+        ((4.0, 9.0), "6 (4 to 9)"),
+        ((8.0, 8.0, 8.0), "8 [8, 8]"),
+        ((math.inf,), "not reached"),
+        ((math.inf, math.inf), "not reached (2 seeds)"),
+        ((4.0, 9.0, math.inf), "6 (4 to 9), not reached in 1 of 3"),
+        ((5.0, math.inf), "5, not reached in 1 of 2"),
+    ],
+)
+def test_the_words_of_a_spread(values, words):
+    assert Spread(values).words == words
+
+
+def test_a_ratio_is_of_the_same_seeds():
+    assert ratio({0: 20.0, 1: 90.0, 2: 5.0}, {0: 10.0, 1: 30.0, 3: 1.0}) == "2.449 (2 to 3)"
+    assert ratio({0: math.inf}, {0: 10.0}) == ""
+    assert ratio({0: 3.0}, {1: 10.0}) == ""
+    assert ratio({0: 30.0, 1: math.inf}, {0: 10.0, 1: 10.0}) == "3, none in 1 of 2"
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind", "words"),
+    [
+        ((), "not run", "not run"),
+        ((None, None), "undecided", "undecided"),
+        ((True,), "cannot be said", "one seed: holds"),
+        ((False,), "cannot be said", "one seed: does not hold"),
+        ((True, True, True), "holds", "holds in 3 of 3 seeds"),
+        ((False, False, False), "does not hold", "does not hold: true in 0 of 3 seeds"),
+        ((True, True, False), "cannot be said", "cannot be said: true in 2 of 3 seeds"),
+        ((True,) * 9 + (False,), "holds", "holds in 9 of 10 seeds"),
+        ((True,) * 8 + (False,) * 2, "cannot be said", "cannot be said: true in 8 of 10 seeds"),
+        ((False,) * 9 + (True,), "does not hold", "does not hold: true in 1 of 10 seeds"),
+        ((True, None, True), "cannot be said", "cannot be said: true in 2 of 2 seeds, undecided in 1"),
+        ((True,) * 6 + (None,), "holds", "holds in 6 of 6 seeds, undecided in 1"),
+    ],
+)
+def test_verdicts(answers, kind, words):
+    assert (Verdict(answers).kind, Verdict(answers).words) == (kind, words)
+
+
+def test_a_mixed_verdict_needs_what_a_fair_coin_does_once_in_20_times():
+    for n in range(2, 13):
+        for k in range(n + 1):
+            kind = Verdict((True,) * k + (False,) * (n - k)).kind
+            clear = stats.binomtest(k, n).pvalue <= 0.05 or k in (0, n)
+            assert (kind != "cannot be said") == clear
+
+
+# Searches, and recorded results.
+
+
+def small(**fields):
+    (_, e), *_ = find("speedup-n").runs([0], 3)
+    loss = Measure("train loss", 2.0, "rounds")
+    lines = (
+        Line("s", "a", ("a 0", "a 1"), loss, 10.0, "table 1"),
+        Line("s", "b", "b", loss, 20.0, "table 1"),
+        Line("end", "b", "b", Measure("train loss", last=1)),
+    )
+    claims = (Claim("a needs fewer rounds", lambda f: f["s", "a"] < f["s", "b"], "s"),)
+    runs = {"a 0": e, "a 1": e, "b": e}
+    return Reproduction("small", "A small one.", "A paper", runs, lines, claims, **fields)
+
+
+def runs(seed, *, first=(9, 8, 1, 1), second=(9, 1, 1, 1), b=(9, 8, 8, 1)):
+    whole = {"a 0": first, "a 1": second, "b": b}
+    return [result(name, list(values), seed=seed) for name, values in whole.items()]
+
+
+def test_of_a_search_the_best_counts_once_all_its_runs_have_finished():
+    found = small()
+    values = found.values(Study("", [*runs(0), *runs(1, second=(9, 8, 8, 8))]))
+    assert values["s", "a"] == {0: 1.0, 1: 2.0}
+    assert values["s", "b"] == {0: 3.0, 1: 3.0}
+    assert ("s", "a") not in found.values(Study("", runs(0)[:1]))  # one of two points is no search
+    rows = found.outcome(values)
+    assert rows[1].ratio == "2.121 (1.5 to 3)"
+    assert (rows[1].paper, rows[1].paper_ratio) == ("20", "2")
+    assert rows[-1].verdict == "holds in 2 of 2 seeds"
+
+
+def test_a_recorded_result_is_read_as_it_was():
+    found = small()
+    made = Study("", [*runs(0), *runs(1, b=(9, 8, 7, 7))])
+    kept = record(made, found, {"commit": "abc", "date": "2026-01-01", "processor": "x", "versions": {"jax": "1"}})
+    assert kept.values["s", "b"] == {0: 3.0, 1: math.inf}
+    text = kept.to_json(found)
+    again = from_json(text, found)
+    assert again == dataclasses.replace(kept, curves={})  # curves of searches are not kept
+    assert json.loads(text)["figures"][1]["seeds"] == {"0": 3.0, "1": None}
+    assert again.seeds == (0, 1)
+
+
+def test_a_record_of_other_settings_is_not_taken_for_these():
+    found = small()
+    text = record(Study("", runs(0)), found, {}).to_json(found)
+    assert len(from_json(text, found).values) == 3
+    e = found.experiments["a 1"]
+    changed = {**found.experiments, "a 1": dataclasses.replace(e, solver=dataclasses.replace(e.solver, lr=0.3))}
+    kept = from_json(text, dataclasses.replace(found, experiments=changed))
+    assert set(kept.values) == {("s", "b"), ("end", "b")}  # what a 1 is a part of is left out
+    with pytest.raises(ValueError, match="the run 'a 1' has other settings than the reproduction has now"):
+        record(Study("", runs(0)), dataclasses.replace(found, experiments=changed), {})
+
+
+def test_a_figure_of_fewer_seeds_says_so():
+    found = small()
+    rows = found.outcome(found.values(Study("", [*runs(0), *runs(1)[:1]])))
+    assert rows[0].ours == "1"
+    rows = found.outcome(found.values(Study("", [*runs(0), *runs(1)[2:]])))
+    assert rows[0].ours == "1 (1 of 2 seeds)"
+
+
+def test_a_record_of_other_figures_is_not_taken_for_these():
+    found = small()
+    text = record(Study("", runs(0)), found, {}).to_json(found)
+    other = dataclasses.replace(found, lines=tuple(line._replace(measure=Measure("test loss")) for line in found.lines))
+    assert from_json(text, other).values == {}
+
+
+def test_curves_are_means_over_seeds_and_thin():
+    many = [result("b", [float(t + seed) for t in range(1001)], seed=seed) for seed in (0, 2)]
+    curve = mean_curve(many, "train loss")
+    assert len(curve.rounds) <= POINTS
+    assert (curve.rounds[0], curve.rounds[-1]) == (0, 1000)
+    assert curve.values == pytest.approx([t + 1 for t in curve.rounds], rel=1e-3)
+
+
+def test_what_is_recorded_is_shown(tmp_path, monkeypatch):
+    whole = small()
+    monkeypatch.setitem(REPRODUCTIONS, "small", whole)
+    monkeypatch.setattr(module, "PLACES", (tmp_path,))
+    assert recorded_text("small") == ""
+    kept = record(Study("", runs(0)), whole, {"commit": "abc", "date": "2026-01-01", "processor": "x", "versions": {}})
+    (tmp_path / "small.json").write_text(kept.to_json(whole))
+    words = recorded_text("small")
+    assert "one seed: holds" in words
+    assert "Recorded on 2026-01-01 at commit abc: one seed" in words
+    assert "Again: fedloom reproduce 'small' --seeds 0," in words
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_what_is_recorded_in_the_repository_fits_its_reproduction(name):
+    """Every figure has a line, every line that was recorded has its seeds, and the file says how it was made."""
+    found = find(name)
+    kept = module.recorded(found)
+    if kept is None:
+        assert entry(found).recorded == "-"
+        return
+    path = next(p / module.file_name(name) for p in module.PLACES if (p / module.file_name(name)).exists())
+    plain = json.loads(path.read_text())
+    assert len(kept.values) == len(plain["figures"]), "a figure was recorded that the reproduction does not have"
+    assert {"commit", "date", "processor", "versions"} <= set(kept.made)
+    assert kept.seconds > 0
+    assert path.stat().st_size < 60_000
+    assert set(kept.curves) <= set(found.experiments)
+
+
+def test_every_task_has_its_cost_noted():
+    for r in REPRODUCTIONS.values():
+        for e in r.experiments.values():
+            assert e.task in TASKS
+            assert any(e.task.startswith(start) for start in LOCAL)
+            assert 0 < seconds_of(e) < 1e9
+
+
+def test_the_commit_of_a_checkout():
+    found = commit()
+    assert found is None or len(found.removesuffix("+")) >= 7
