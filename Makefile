@@ -27,9 +27,10 @@ format: .venv/dev
 
 # Pages that a registry determines are written first, then the site is built into site/.
 docs: .venv/docs
-	$(BIN)/python docs/algorithms.py
-	$(BIN)/python docs/tasks.py
-	$(BIN)/python docs/reproductions.py
+	$(BIN)/python -m docs.algorithms
+	$(BIN)/python -m docs.tasks
+	$(BIN)/python -m docs.reproductions
+	$(BIN)/python -m docs.papers
 	$(BIN)/python -m docs.build
 
 dist: .venv/dev

@@ -28,7 +28,10 @@ def page() -> str:
         lines += ["", f"## {name}", "", "| hyperparameter | default | must be | |", "|---|---|---|---|"]
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             default = "`optax.sgd(1.0)`" if field.name == "optimizer" else f"`{field.default!r}`"
-            lines.append(f"| `{field.name}` | {default} | {field.metadata['domain'].words} | {field.metadata['doc']} |")
+            values = field.metadata["domain"].words
+            if field.metadata.get("per_client"):
+                values += ", or an array with one entry for each client"
+            lines.append(f"| `{field.name}` | {default} | {values} | {field.metadata['doc']} |")
         lines += ["", "```text", (sys.modules[cls.__module__].__doc__ or "").strip(), "```"]
     return "\n".join(lines) + "\n"
 

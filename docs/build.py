@@ -40,7 +40,10 @@ def places() -> dict[str, str]:
     own = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*.png")]
     linked = {target(f"docs/{p.name}", link) for p in own if p.suffix == ".md" for link in links(p.read_text())}
     code = {path: f"source/{path.removesuffix('.py')}.md" for path in linked if path.startswith("fedloom/")}
-    return {f"docs/{path.name}": path.name for path in own} | code | ELSEWHERE
+    drawn = {
+        f"docs/assets/papers/{p.name}": f"assets/papers/{p.name}" for p in (ROOT / "docs/assets/papers").glob("*.svg")
+    }
+    return {f"docs/{path.name}": path.name for path in own} | drawn | code | ELSEWHERE
 
 
 def links(text: str) -> list[str]:

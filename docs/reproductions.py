@@ -1,18 +1,29 @@
-"""Writes docs/reproductions.md from the registry: `make docs`."""
+"""Writes docs/reproductions.md from the registry: `make docs`, or `python -m docs.reproductions`."""
 
 import pathlib
 
-from fedloom.reproductions import REPRODUCTIONS, Reproduction
+from docs.papers import PAPERS, data_of
+from fedloom.reproductions import EXPLAINED, Reproduction
+from fedloom.reproductions.overview import entry
+from fedloom.reproductions.recording import recorded
 from fedloom.reproductions.reproduction import COMPARABLE
 
 
 def page() -> str:
+    pages = ", ".join(f"[{paper.title}]({paper.page})" for paper in PAPERS)
     lines = [
         "# Reproductions",
         "",
-        "This page is written by `make docs` from the registry. `fedloom reproduce NAME` runs an experiment of a paper",
-        "and prints our figures beside the paper's, then its claims, each with a verdict: holds, does not hold,",
-        "undecided (if no method reaches the target), or not run. `fedloom list experiments` lists the names.",
+        "This page is written by `make docs` from the registry. What came out, with pictures, verdicts and what is",
+        f"missing, has a page for each paper: {pages}.",
+        "",
+        "```sh",
+        "fedloom reproduce --list                       # names, data, published numbers, what is recorded, time",
+        "fedloom reproduce feddyn-table6 --recorded     # what has been recorded, without running anything",
+        "fedloom reproduce feddyn-table6 --seeds 3      # run it: our figures beside the paper's, then its claims",
+        "fedloom reproduce feddyn-table6 --rounds 50    # a first look; --dry-run says how long it would take",
+        "```",
+        "",
         "In Python:",
         "",
         "```text",
@@ -21,44 +32,80 @@ def page() -> str:
         "print(text(study))",
         "```",
         "",
-        "A claim is checked on the mean over the seeds. Where a paper prints curves, they are compared by the mean of",
-        f'the last 10 rounds; where it says "comparable", that means within {COMPARABLE:.0%} here. What came out with',
-        "the defaults is in [benchmarks/reproductions.md](../benchmarks/reproductions.md).",
+        "Each figure is measured for every seed. " + EXPLAINED[0].upper() + EXPLAINED[1:],
         "",
-        "## Without download",
+        "A claim is checked in each seed by itself. It holds, or does not hold, if all seeds agree, or so many of",
+        "them that a fair coin would give as many once in 20 times; otherwise it *cannot be said*, and one seed never",
+        "decides. It is *undecided* where the figures do not decide it (no method reaches the target). Where a paper",
+        'prints curves, they are compared by the mean of the last rounds; where it says "comparable", that means',
+        f"within {COMPARABLE:.0%} here. How results are recorded:",
+        "[benchmarks/reproductions.md](../benchmarks/reproductions.md).",
     ]
-    for r in REPRODUCTIONS.values():
-        if not r.needs:
-            lines += ["", *_section(r)]
-    lines += [
-        "",
-        "## With downloaded data",
-        "",
-        "Settings and the papers' figures are those of the tasks (`fedloom show TASK`). Where the paper prints no",
-        "number for a variant, there is nothing to compare our figures with. Logistic regression on MNIST takes",
-        "minutes on a CPU, a ResNet-18 takes days.",
-        "",
-        "| experiment | | data | runs | measured | the paper's figures | claims |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    downloaded = [r for r in REPRODUCTIONS.values() if r.needs]
-    for r in downloaded:
-        needs = ", ".join(f"`{n}`" for n in r.needs)
-        claims = "; ".join(dict.fromkeys(claim.words for claim in r.claims)) or "-"
-        cells = (f"`{r.name}`", r.about, needs, _size(r), _measured(r), _printed(r), claims)
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "What differs from the papers, besides what [tasks.md](tasks.md) says:", ""]
-    for notes in dict.fromkeys(r.notes for r in downloaded if r.notes):
-        lines.append(f"- {_names([r for r in downloaded if r.notes == notes], downloaded)}: {notes}")
+    for paper in PAPERS:
+        lines += ["", f"## {paper.title}", "", f"What came out: [{paper.title}]({paper.page})."]
+        for r in paper.reproductions:
+            if not r.needs:
+                lines += ["", *_section(r)]
+        downloaded = [r for r in paper.reproductions if r.needs]
+        if downloaded:
+            lines += ["", f"### With downloaded data: {paper.title}", "", *_downloaded(downloaded)]
     return "\n".join(lines) + "\n"
 
 
-def _names(some: list[Reproduction], of: list[Reproduction]) -> str:
-    """All names, or only how they begin if they are all those of a paper."""
-    paper = some[0].name.split("-")[0]
-    if len(some) > 1 and some == [r for r in of if r.name.startswith(paper)]:
-        return f"`{paper}-*`"
-    return ", ".join(f"`{r.name}`" for r in some)
+def _section(r: Reproduction) -> list[str]:
+    return [
+        f"### `{r.name}`",
+        "",
+        f"{r.about} {_size(r)}; {_recorded(r)}.",
+        "",
+        f"Measured: {_measured(r)}.",
+        "",
+        r.notes,
+        "",
+        "Checked:",
+        "",
+        *claims(r),
+    ]
+
+
+def claims(r: Reproduction) -> list[str]:
+    """Each claim once, with the settings that it is about."""
+    settings: dict[str, list[str]] = {}
+    for claim in r.claims:
+        settings.setdefault(claim.words, []).append(claim.setting)
+    every = list(dict.fromkeys(line.setting for line in r.lines))
+    lines = []
+    for words, of in settings.items():
+        where = "in every setting" if of == every and len(every) > 1 else "; ".join(of)
+        lines.append(f"- {words} ({where})." if where else f"- {words}.")
+    return lines
+
+
+def _downloaded(some: list[Reproduction]) -> list[str]:
+    lines = [
+        "Settings and the paper's numbers are those of the tasks (`fedloom show TASK`). Where the paper prints no",
+        "number for a variant, there is nothing to compare our figures with.",
+        "",
+        "| experiment | | data | runs | measured | the paper's numbers | recorded | checked |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for r in some:
+        checked = "; ".join(dict.fromkeys(claim.words for claim in r.claims)) or "-"
+        cells = (f"`{r.name}`", r.about, data_of(r), _size(r), _measured(r), _printed(r), _recorded(r), checked)
+        lines.append(f"| {' | '.join(cells)} |")
+    differing = dict.fromkeys(r.notes for r in some if r.notes)
+    if differing:
+        lines += ["", "What differs from the paper, besides what [tasks.md](tasks.md) says:", ""]
+    for notes in differing:
+        of = [r for r in some if r.notes == notes]
+        names = "all" if of == some else ", ".join(f"`{r.name}`" for r in of)
+        lines.append(f"- {names}: {notes}")
+    return lines
+
+
+def _recorded(r: Reproduction) -> str:
+    found = entry(r)
+    return f"not recorded, takes {found.time}" if recorded(r) is None else f"recorded: {found.recorded}, {found.time}"
 
 
 def _measured(r: Reproduction) -> str:
@@ -68,29 +115,12 @@ def _measured(r: Reproduction) -> str:
 def _printed(r: Reproduction) -> str:
     """Where the paper prints numbers."""
     where = dict.fromkeys(line.where for line in r.lines if line.reported is not None)
-    return f"{r.paper}, {' and '.join(where)}" if where else "-"
+    return " and ".join(where) or "-"
 
 
 def _size(r: Reproduction) -> str:
     seeds = "one seed" if len(r.seeds) == 1 else f"{len(r.seeds)} seeds"
     return f"{len(r.experiments)} experiments of up to {r.rounds} rounds, {seeds}"
-
-
-def _section(r: Reproduction) -> list[str]:
-    claims = [f"- {claim.setting + ': ' if claim.setting else ''}{claim.words}." for claim in r.claims]
-    return [
-        f"### `{r.name}`",
-        "",
-        f"{r.about} {r.paper}. {_size(r)}.",
-        "",
-        f"Measured: {_measured(r)}.",
-        "",
-        r.notes,
-        "",
-        "Claims:",
-        "",
-        *claims,
-    ]
 
 
 if __name__ == "__main__":

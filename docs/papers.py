@@ -1,0 +1,260 @@
+"""Writes a page for each paper, docs/paper-*.md, and its pictures, from the registry and the recorded results.
+
+`make docs`, or `python -m docs.papers`.
+"""
+
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from docs.causes import NUMBERS, shown
+from docs.pictures import picture
+from fedloom.data.catalogue import CATALOGUE
+from fedloom.reproductions import EXPLAINED, Reproduction, feddane, feddr, feddyn, fedopt, fedprox, linear_speedup
+from fedloom.reproductions.overview import entry
+from fedloom.reproductions.recording import Recorded, recorded
+from fedloom.reproductions.reproduction import Finding, Values
+
+DOCS = pathlib.Path(__file__).parent
+PICTURES = "assets/papers"  # in docs
+
+
+class Paper(NamedTuple):
+    """What has a page."""
+
+    slug: str
+    title: str
+    words: str  # which paper it is, and what of it is here
+    arxiv: str
+    reproductions: tuple[Reproduction, ...]
+
+    @property
+    def page(self) -> str:
+        """The name of its file."""
+        return f"paper-{self.slug}.md"
+
+
+PAPERS = (
+    Paper(
+        "feddyn",
+        "FedDyn",
+        'Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021. Its tables count the models '
+        "that a device sends until a target is reached.",
+        "2111.04263",
+        feddyn.REPRODUCTIONS,
+    ),
+    Paper(
+        "linear-speedup",
+        "Linear speedup",
+        'Yang, Fang and Liu, "Achieving Linear Speedup with Partial Worker Participation in Non-IID Federated '
+        'Learning", ICLR 2021. FedAvg with two step sizes: the effects of workers, of their classes and of local '
+        "epochs, and table 2.",
+        "2101.11203",
+        linear_speedup.REPRODUCTIONS,
+    ),
+    Paper(
+        "feddane",
+        "FedDANE",
+        'Li et al., "FedDANE: A Federated Newton-Type Method", Asilomar 2019. The paper reports that its own method '
+        "underperforms; it prints curves and no numbers.",
+        "2001.01920",
+        feddane.REPRODUCTIONS,
+    ),
+    Paper(
+        "feddr",
+        "FedDR",
+        "Tran-Dinh et al., NeurIPS 2021: FedDR and asyncFedDR. The paper prints curves and no numbers.",
+        "2103.03452",
+        feddr.REPRODUCTIONS,
+    ),
+    Paper(
+        "fedopt",
+        "FedOpt",
+        'Reddi et al., "Adaptive Federated Optimization", ICLR 2021. Table 1 has the means of the last 100 rounds.',
+        "2003.00295",
+        fedopt.REPRODUCTIONS,
+    ),
+    Paper(
+        "fedprox",
+        "FedProx",
+        'Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020: a baseline of the other papers. It '
+        "prints curves and no numbers.",
+        "1812.06127",
+        fedprox.REPRODUCTIONS,
+    ),
+)
+
+
+def page(paper: Paper) -> str:
+    """The whole page."""
+    kept = {r.name: found for r in paper.reproductions if (found := recorded(r)) is not None}
+    missing = [r for r in paper.reproductions if r.name not in kept]
+    lines = [
+        f"# {paper.title}",
+        "",
+        f"{paper.words} [arXiv:{paper.arxiv}](https://arxiv.org/abs/{paper.arxiv})",
+        "",
+        f"This page is written by `make docs` from the registry and from recorded results: {len(kept)} of "
+        f"{len(paper.reproductions)} experiments have been recorded, the others are [missing](#missing). How they are "
+        "run and judged: [Reproductions](reproductions.md)."
+        if missing
+        else "This page is written by `make docs` from the registry and from recorded results. How experiments are run "
+        "and judged: [Reproductions](reproductions.md).",
+        "",
+        "## Claims",
+        "",
+        "What is checked, and in how many seeds it came out so:",
+        "",
+        *_claims(paper, kept),
+    ]
+    for r in paper.reproductions:
+        if r.name in kept:
+            lines += ["", *_section(r, kept[r.name])]
+    if missing:
+        lines += ["", *_missing(missing)]
+    return "\n".join(lines) + "\n"
+
+
+def pictures(paper: Paper) -> dict[str, str]:
+    """The pictures of what has been recorded, by file name."""
+    found = {r: recorded(r) for r in paper.reproductions}
+    return {picture_name(r): picture(r, kept) for r, kept in found.items() if kept is not None and kept.values}
+
+
+def picture_name(r: Reproduction) -> str:
+    return r.name.replace("%", "") + ".svg"
+
+
+def anchor(heading: str) -> str:
+    """What links to a heading, here and where the repository is read."""
+    return re.sub(r"[^\w-]", "", heading).lower()
+
+
+def _claims(paper: Paper, kept: dict[str, Recorded]) -> list[str]:
+    """Every claim once for each experiment that was recorded, and once for all that were not."""
+    every = dict.fromkeys(claim.words for r in paper.reproductions for claim in r.claims)
+    rows = []
+    for words in every:
+        having = [r for r in paper.reproductions if any(c.words == words for c in r.claims)]
+        for r in having:
+            if r.name in kept:
+                verdicts = "<br>".join(verdicts_of(r, words, kept[r.name].values))
+                rows.append((words, f"[`{r.name}`](#{anchor(r.name)})", verdicts))
+        others = [r for r in having if r.name not in kept]
+        if others:
+            names = f"`{others[0].name}`" if len(others) == 1 else f"{len(others)} experiments"
+            rows.append((words, f"{names}, [missing](#missing)", "not run yet"))
+    return _table(("claim", "experiment", "verdict"), rows)
+
+
+def verdicts_of(r: Reproduction, words: str, values: Values) -> list[str]:
+    """The verdicts of a claim, each with the settings that have it."""
+    claims = [claim for claim in r.claims if claim.words == words]
+    settings: dict[str, list[str]] = {}
+    for claim in claims:
+        settings.setdefault(r.verdict(claim, values).words, []).append(claim.setting)
+    if len(settings) == 1:
+        (verdict,) = settings
+        return [verdict if len(claims) == 1 else f"{verdict} (in each of {len(claims)} settings)"]
+    return [f"{verdict} ({'; '.join(of)})" for verdict, of in settings.items()]
+
+
+def _section(r: Reproduction, kept: Recorded) -> list[str]:
+    findings = r.outcome(kept.values)
+    lines = [f"## `{r.name}`", "", r.about, *(["", r.notes] if r.notes else [])]
+    if kept.rounds < r.rounds:
+        lines += ["", f"These runs have only {kept.rounds} of {r.rounds} rounds: the verdicts are not about full runs."]
+    lines += ["", kept.how, "", "```sh", kept.command, "```"]
+    if kept.values:
+        lines += ["", f"![What was recorded of {r.name}]({PICTURES}/{picture_name(r)})"]
+    measured = "; ".join(dict.fromkeys(line.measure.words for line in r.lines))
+    lines += ["", f"Figures: {measured}. {_means(r)}", "", *_figures(r, findings)]
+    if r.claims:
+        rows = [(c.words, c.setting, r.verdict(c, kept.values).words) for c in r.claims]
+        lines += ["", *_table(("claim", "setting", "verdict"), rows)]
+    return lines + _why(r, kept.values)
+
+
+def _means(r: Reproduction) -> str:
+    """How figures are to be read; only what the table has."""
+    mean, _, ratios = EXPLAINED.partition(" ratio: ")
+    return EXPLAINED if any(line.reported is not None for line in r.lines) and ratios else mean
+
+
+def _figures(r: Reproduction, findings: list[Finding]) -> list[str]:
+    """Our figures beside the paper's; if it prints none, a row for each setting and a column for each method."""
+    figures = [f for f in findings if not f.verdict]
+    if any(line.reported is not None for line in r.lines):
+        head = ("setting", "method", "ours", "paper", "ratio", "paper's ratio")
+        return _table(head, [f[:6] for f in figures])
+    methods = list(dict.fromkeys(f.method for f in figures))
+    ours = {(f.setting, f.method): f.ours for f in figures}
+    rows = [(s, *(ours.get((s, m), "") for m in methods)) for s in dict.fromkeys(f.setting for f in figures)]
+    return _table(("setting", *methods), rows)
+
+
+def _why(r: Reproduction, values: Values) -> list[str]:
+    """The causes that the figures support, and which claims are left without any."""
+    causes = shown(r.name, values)
+    failed = [c for c in r.claims if r.verdict(c, values).kind == "does not hold"]
+    unexplained = dict[str, list[str]]()
+    for claim in failed:
+        if not any(c.explains == claim.words and claim.setting in (c.settings or (claim.setting,)) for c in causes):
+            unexplained.setdefault(claim.words, []).append(claim.setting)
+    open_ = [f"“{words}”{_settings(settings)}" for words, settings in unexplained.items()]
+    if not causes and not open_:
+        return []
+    lines = ["", "Why:", ""]
+    lines += [f"- {'The numbers' if c.explains == NUMBERS else f'“{c.explains}”'}: {c.words}" for c in causes]
+    lines += [f"- {words}: why this does not hold is not known." for words in open_]
+    return lines
+
+
+def _settings(settings: list[str]) -> str:
+    return f" ({'; '.join(settings)})" if any(settings) else ""
+
+
+def _missing(some: list[Reproduction]) -> list[str]:
+    rows = []
+    for r in some:
+        published = sum(line.reported is not None for line in r.lines)
+        rows.append((f"`{r.name}`", r.about, data_of(r), str(published or ""), entry(r).time))
+    return [
+        "## Missing",
+        "",
+        "Nothing has been recorded of these. `fedloom reproduce NAME` runs them; the time is for two cores, estimated. "
+        "Data: [Tasks and data](data.md).",
+        "",
+        *_table(("experiment", "", "data", "published numbers", "time"), rows),
+    ]
+
+
+def data_of(r: Reproduction) -> str:
+    """Which data it needs, and how they can be had."""
+    return ", ".join(f"`{n}`" if n in CATALOGUE else f"`{n}` (by hand)" for n in r.needs) or "none"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Markdown; columns without any entry are left out."""
+    kept = [i for i in range(len(head)) if any(row[i] for row in rows)]
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(line[i].replace("|", r"\|") for i in kept) + " |" for line in lines]
+
+
+def main() -> None:
+    place = DOCS / PICTURES
+    place.mkdir(parents=True, exist_ok=True)
+    drawn: set[str] = set()
+    for paper in PAPERS:
+        (DOCS / paper.page).write_text(page(paper))
+        for name, text in pictures(paper).items():
+            (place / name).write_text(text)
+            drawn.add(name)
+    for path in place.glob("*.svg"):
+        if path.name not in drawn:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    main()
