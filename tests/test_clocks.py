@@ -232,7 +232,7 @@ def test_figure_6_of_feddr_is_an_experiment_on_a_clock():
     figure = REPRODUCTIONS["feddr-fig6"]
     runs = figure.experiments
     assert runs["feddr"].system == runs["asyncfeddr"].system
-    # As much of the clock: 20 users that are 1 to 2 times as fast as the slowest, who needs one round's time for a reply.
+    # As much of the clock: 20 users, 1 to 2 times as fast as the slowest, whose reply takes a round's time.
     assert 20 * runs["feddr"].rounds < runs["asyncfeddr"].rounds < 2 * 20 * runs["feddr"].rounds
     assert (runs["feddr"].engine, runs["asyncfeddr"].engine) == ("simulate", "events")
     claim = figure.claims[0]
