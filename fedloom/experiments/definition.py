@@ -24,6 +24,7 @@ from fedloom.experiments.loading import RESPLIT, check_split, find_loss, find_me
 from fedloom.experiments.own_files import absolute, is_reference
 from fedloom.experiments.plain import Lost, name_of, to_plain
 from fedloom.experiments.table_files import COLUMNS, check_columns, is_table, table_task, whole_path
+from fedloom.experiments.until import check_conditions, condition
 from fedloom.hyperparameters import Domain, check_fields, choice, flag, frozen, interval, nearest, optional, static
 from fedloom.metrics import LOSSES, METRICS
 from fedloom.models import MODELS
@@ -60,6 +61,7 @@ def _texts(value: Any) -> bool:
 
 
 _evaluate = Domain("a list such as ['test', 'train:5000']", _texts)
+_until = Domain("a list such as ['test accuracy >= 0.95']", _texts)
 _column = Domain("the name of a column", lambda v: isinstance(v, str) and v != "")
 _columns = Domain("a list of columns such as ['id', 'date']", _texts)
 _metrics = Domain("a list such as ['accuracy', 'FILE.py:NAME']", _texts, choices=tuple(METRICS))
@@ -105,6 +107,11 @@ class Experiment:
     evaluate: tuple[str, ...] | None = static(
         optional(_evaluate),
         f"what to evaluate, separated by commas: {', '.join(ENTRIES)} (default: what is cheap)",
+        default=None,
+    )
+    until: tuple[str, ...] | None = static(
+        optional(_until),
+        "end a run before its last round once it has met this: 'test accuracy >= 0.95', several separated by commas",
         default=None,
     )
     validation: float = static(
@@ -166,7 +173,7 @@ class Experiment:
     )
 
     def __post_init__(self) -> None:
-        for name in ("evaluate", "metrics", "leave_out"):
+        for name in ("evaluate", "until", "metrics", "leave_out"):
             if isinstance(value := getattr(self, name), str | list):  # as files and the command line write it
                 object.__setattr__(self, name, tuple(entries(value)))
         check_fields(self)
@@ -180,6 +187,8 @@ class Experiment:
                     raise ValueError(f"{name}: there is no {entry!r}.{nearest(entry, registry)}")
             whole = tuple(map(absolute, value)) if isinstance(value, tuple) else absolute(value)
             object.__setattr__(self, name, whole)
+        for text in self.until or ():
+            condition(text)  # raises if it is none
         if self.split is not None:
             check_split(self.split)
         if self.plan != "auto":
@@ -241,6 +250,8 @@ class Experiment:
         last = last_member(self.cohort, run)
         evaluation = Evaluation(loaded, self.evaluate, self.algorithm, self.solver, self.own_models, last)
         evaluation.check()
+        if self.until is not None:
+            check_conditions(self.until, {name: m.larger_is_better for name, m in evaluation.metrics.items()})
         assert evaluation.algorithm is not None
         return Checked(loaded, run._replace(algorithm=evaluation.algorithm), evaluation)
 

@@ -32,6 +32,7 @@ from fedloom.experiments.run_directory import (
     read_rows,
 )
 from fedloom.experiments.runs import check_files, check_start
+from fedloom.experiments.side_by_side import run_side_by_side
 from fedloom.experiments.study import OpenSink, Progress, Study, read_study, resume_alone, resume_runs, run_all
 from fedloom.experiments.study_file import (
     STUDY,
@@ -110,7 +111,9 @@ def resume_study(
         progress: a progress reporter.
         sinks: destinations for the rows, besides the logs.
     """
-    return decided(resume_runs(directory, experiments, progress, sinks), progress, sinks)
+    kind = read_study_file(pathlib.Path(directory))["about"].get("kind")
+    each = run_side_by_side if kind == "reproduction" else None  # as it was begun
+    return decided(resume_runs(directory, experiments, progress, sinks, each), progress, sinks)
 
 
 def _extend_run(path: pathlib.Path, rounds: int, progress: Progress | None, sinks: Sequence[OpenSink]) -> Study:

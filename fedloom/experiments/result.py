@@ -14,6 +14,7 @@ from fedloom.engines.records import Counters
 from fedloom.experiments import checkpoint
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.trained import Trained, trained
+from fedloom.experiments.until import is_met
 from fedloom.hyperparameters import nearest
 from fedloom.models.adapters import library
 from fedloom.problem import Vector
@@ -65,8 +66,10 @@ class Result:
 
     @property
     def finished(self) -> bool:
-        """Whether the run reached its last round or diverged."""
-        return bool(self.rows) and (self.diverged is not None or self.rows[-1]["round"] >= self.experiment.rounds)
+        """Whether the run reached its last round, or what it was to run until, or diverged."""
+        if not self.rows or self.diverged is not None:
+            return bool(self.rows)
+        return self.rows[-1]["round"] >= self.experiment.rounds or is_met(self.experiment.until, self.rows)
 
     @property
     def evaluated(self) -> list[Row]:

@@ -23,6 +23,7 @@ from fedloom.experiments.definition import Experiment, method_name
 from fedloom.experiments.files import DRAFT, Damaged, only_one, reading, write_whole
 from fedloom.experiments.result import Result, Row
 from fedloom.experiments.settings import from_toml
+from fedloom.experiments.until import is_met
 from fedloom.tasks.evaluated import TEST_BLOCKS
 
 CONFIG, ABOUT, LOG, SECONDS = "config.toml", "about.json", "log.jsonl", "seconds.json"
@@ -78,15 +79,16 @@ def read(directory: str | os.PathLike[str], name: str = "", experiment: Experime
 
 
 def is_over(path: pathlib.Path, experiment: Experiment) -> bool:
-    """Has the run of a directory reached its last round, or diverged?"""
+    """Has the run of a directory reached its last round, or what it was to run until, or diverged?"""
     rows = read_rows(path)
     if rows and "diverged" in rows[-1]:
         return True
     if not (path / CHECKPOINT).exists():
         return False
     checkpoint.check_config(path / CHECKPOINT, experiment.to_toml())
-    done = checkpoint.read_meta(path / CHECKPOINT)["round"] == experiment.rounds
-    return done and bool(rows) and rows[-1]["round"] == experiment.rounds
+    if not rows or checkpoint.read_meta(path / CHECKPOINT)["round"] != rows[-1]["round"]:
+        return False
+    return rows[-1]["round"] == experiment.rounds or is_met(experiment.until, rows)
 
 
 def read_config(path: pathlib.Path) -> Experiment:

@@ -39,6 +39,7 @@ from fedloom.experiments.run_directory import (
     read_seconds,
     whole_rounds,
 )
+from fedloom.experiments.until import is_met
 from fedloom.experiments.used_files import refuse_changed
 from fedloom.problem import Vector
 from fedloom.systems import Delays
@@ -250,6 +251,8 @@ class Running:
                     self.memories = record.clients
                 if self.directory is not None and record.round == whole_rounds(e) < e.rounds:
                     self._save(self.directory, record, EARLIER)
+                if self.over:
+                    break
         except NonFiniteUpdate as error:
             self.give_up(error.round, str(error))
             return None
@@ -267,9 +270,15 @@ class Running:
             return False
         self._add(record, values)
         late = time.monotonic() - self.saved >= self.checkpoint_seconds
-        if self.directory is not None and (late or record.round == self.experiment.rounds):
+        if self.directory is not None and (late or self.over):
             self._save(self.directory, record)
         return True
+
+    @property
+    def over(self) -> bool:
+        """Whether the last row is that of the last round, or the one with which the run has met what it was for."""
+        e = self.experiment
+        return bool(self.rows[-1]["round"] == e.rounds) or is_met(e.until, self.rows)
 
     def _exploded(self, values: dict[str, Any]) -> str:
         """Why the run is given up, if its first loss (of training, validation or test examples) says so."""

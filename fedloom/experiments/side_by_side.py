@@ -20,16 +20,18 @@ from fedloom.experiments.files import Damaged, only_one
 from fedloom.experiments.result import Result
 from fedloom.experiments.run_directory import CHECKPOINT, is_over, read
 from fedloom.experiments.runs import Running, Watch
-from fedloom.experiments.study import PlacedRun, Progress, run_one
+from fedloom.experiments.study import OpenSink, PlacedRun, Progress, run_one
 
 
-def run_side_by_side(runs: Sequence[PlacedRun], progress: Progress | None = None) -> list[Result]:
+def run_side_by_side(
+    runs: Sequence[PlacedRun], progress: Progress | None = None, sinks: Sequence[OpenSink] = ()
+) -> list[Result]:
     """The results of all runs, in order; those that are over are read from their directories."""
     if progress is None:
-        return _run(runs, None)
+        return _run(runs, None, sinks)
     progress.begin([(name, experiment) for name, experiment, *_ in runs])
     try:
-        return _run(runs, progress)
+        return _run(runs, progress, sinks)
     finally:
         progress.close()
 
@@ -49,7 +51,7 @@ def alike(experiments: Sequence[Experiment]) -> list[list[int]]:
     return [members for _, members in groups]
 
 
-def _run(runs: Sequence[PlacedRun], progress: Progress | None) -> list[Result]:
+def _run(runs: Sequence[PlacedRun], progress: Progress | None, sinks: Sequence[OpenSink]) -> list[Result]:
     results: dict[int, Result] = {}
     for i, (name, experiment, directory, *_) in enumerate(runs):
         if directory is None:
@@ -58,14 +60,14 @@ def _run(runs: Sequence[PlacedRun], progress: Progress | None) -> list[Result]:
             over = runs[i].damaged is None and is_over(directory, experiment)
             done = read(directory, name, experiment) if over else None
         except Damaged as error:
-            results[i] = run_one(runs[i]._replace(damaged=str(error)), progress)
+            results[i] = run_one(runs[i]._replace(damaged=str(error)), progress, sinks)
             continue
         if done is not None:
             results[i] = done
             if progress is not None:
                 progress.end(done)
         elif runs[i].damaged or (directory / CHECKPOINT).exists():  # a checkpoint: it ran alone, so it can continue
-            results[i] = run_one(runs[i], progress)
+            results[i] = run_one(runs[i], progress, sinks)
     # Rounding depends on which runs share a program, so batches are those of a sweep that was never stopped.
     for group in alike([experiment for _, experiment, *_ in runs]):
         if all(i in results for i in group):
@@ -81,14 +83,20 @@ def _run(runs: Sequence[PlacedRun], progress: Progress | None) -> list[Result]:
             batch, room = part.tolist(), len(parts[0])
             left = [i for i in batch if i not in results]
             if room == 1 and left:
-                results[batch[0]] = run_one(runs[batch[0]], progress)
+                results[batch[0]] = run_one(runs[batch[0]], progress, sinks)
             elif left:
-                results |= _together(runs, batch, left, checked, progress, room)
+                results |= _together(runs, batch, left, checked, progress, sinks, room)
     return [results[i] for i in range(len(runs))]
 
 
 def _together(
-    runs: Sequence[PlacedRun], batch: list[int], left: list[int], checked: Checked, progress: Progress | None, room: int
+    runs: Sequence[PlacedRun],
+    batch: list[int],
+    left: list[int],
+    checked: Checked,
+    progress: Progress | None,
+    sinks: Sequence[OpenSink],
+    room: int,
 ) -> dict[int, Result]:
     """The runs of a batch in one program, from their start; only those that are left are logged.
 
@@ -97,7 +105,7 @@ def _together(
     results: dict[int, Result] = {}
     e, loaded = runs[batch[0]].experiment, checked.loaded  # which they share, but for numbers
     with contextlib.ExitStack() as opened:
-        logs = {i: _opened(runs[i], checked, progress, len(left), opened) for i in left}
+        logs = {i: _opened(runs[i], checked, progress, sinks, len(left), opened) for i in left}
         first = checked.evaluation.of(loaded.w)
         for log in logs.values():
             log.begin(first)
@@ -114,7 +122,7 @@ def _together(
                     log.give_up(diverged.round, diverged.words)
                 else:
                     healthy = log.take(record.point(place), values[place])
-                if not healthy or record.round == e.rounds:
+                if not healthy or log.over:
                     results[i] = log.result(record.w[place] if healthy else None)
                     if progress is not None:
                         progress.end(results[i])
@@ -124,12 +132,21 @@ def _together(
 
 
 def _opened(
-    run: PlacedRun, checked: Checked, progress: Progress | None, beside: int, opened: contextlib.ExitStack
+    run: PlacedRun,
+    checked: Checked,
+    progress: Progress | None,
+    sinks: Sequence[OpenSink],
+    beside: int,
+    opened: contextlib.ExitStack,
 ) -> Running:
     name, experiment, directory, *_ = run
     if directory is not None:
         opened.enter_context(only_one(directory))
     watch: list[Watch] = []
+    for open_sink in sinks:
+        sink = open_sink(name, experiment, directory)
+        opened.callback(sink.close)
+        watch.append(sink.row)
     if progress is not None:
         watch.append(lambda row: progress.row(name, experiment, row))
     log = Running(experiment, checked, directory, name, tuple(watch), math.inf)  # one checkpoint, at the end

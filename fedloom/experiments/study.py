@@ -76,8 +76,9 @@ def run_all(
     about: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     sinks: Sequence[OpenSink] = (),
+    each: "RunEach | None" = None,
 ) -> Study:
-    """Run experiments one after the other. Those with the same name differ in the seed.
+    """Run experiments, one after the other or as `each` does it. Those with the same name differ in the seed.
 
     All are checked before the first is run. A run that diverges is a result like any other.
     """
@@ -86,7 +87,7 @@ def run_all(
     path = None if directory is None else pathlib.Path(directory)
     placed = create_study(runs, path, title=title, target=target, terms=terms, about=about or {})
     with contextlib.nullcontext() if path is None else only_one(path):
-        return Study(title, _run_each(placed, progress, sinks), target, about or {}, path, terms)
+        return Study(title, (each or _run_each)(placed, progress, sinks), target, about or {}, path, terms)
 
 
 def check_runs(runs: Runs, target: tuple[str, float] | None) -> None:
@@ -185,8 +186,9 @@ def resume_runs(
     experiments: Mapping[str, Experiment] | None = None,
     progress: Progress | None = None,
     sinks: Sequence[OpenSink] = (),
+    each: "RunEach | None" = None,
 ) -> Study:
-    """Run what is left of the runs that study.json lists; the arguments are those of `resume_study`."""
+    """Run what is left of the runs that study.json lists; the arguments are those of `resume_study` and `run_all`."""
     path = pathlib.Path(directory)
     plain = read_study_file(path)
     given = experiments or {}
@@ -194,7 +196,7 @@ def resume_runs(
     with only_one(path):
         placed = [place_run(*run) for run in runs]
         check_study_files(plain, runs)
-        return _study(path, plain, _run_each(placed, progress, sinks))
+        return _study(path, plain, (each or _run_each)(placed, progress, sinks))
 
 
 def begin_again(directory: str | os.PathLike[str], *runs: str) -> None:
@@ -298,6 +300,8 @@ def _run_healthy(run: PlacedRun, progress: Progress | None, sinks: Sequence[Open
 
 
 RunOne = Callable[[PlacedRun, Progress | None, Sequence[OpenSink]], Result]
+# How the runs of a study are run: all of them, with the reporter and the sinks, to their results in order.
+RunEach = Callable[[Sequence[PlacedRun], Progress | None, Sequence[OpenSink]], list[Result]]
 
 
 def _run_each(

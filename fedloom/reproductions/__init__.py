@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Sequence
 
 from fedloom.experiments.arguments import Seeds, reporter, seed_list
+from fedloom.experiments.side_by_side import run_side_by_side
 from fedloom.experiments.study import OpenSink, Progress, Study, run_all
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import nearest
@@ -61,6 +62,7 @@ def reproduce(
         about={"kind": "reproduction", "name": name, "commit": commit()},
         progress=reporter(progress),
         sinks=sinks,
+        each=run_side_by_side,  # many experiments are grids of small models
     )
 
 

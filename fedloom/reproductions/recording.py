@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fedloom.experiments.definition import Experiment
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
 from fedloom.reproductions.reproduction import Line, Reproduction, Values
@@ -145,9 +146,9 @@ def record(study: Study, reproduction: Reproduction, made: Mapping[str, Any]) ->
     rounds = max(r.experiment.rounds for r in study.results)
     if rounds < reproduction.rounds:
         made = {**made, "asked rounds": rounds}
-    expected = {(n, e.seed): e.to_toml() for n, e in reproduction.runs(_seeds(study), made.get("asked rounds"))}
+    expected = {(n, e.seed): _settings(e) for n, e in reproduction.runs(_seeds(study), made.get("asked rounds"))}
     for r in finished:
-        if expected.get((r.name, r.experiment.seed)) != r.experiment.to_toml():
+        if expected.get((r.name, r.experiment.seed)) != _settings(r.experiment):
             raise ValueError(
                 f"{reproduction.name}: the run {r.name!r} has other settings than the reproduction has now."
             )
@@ -158,9 +159,14 @@ def _seeds(study: Study) -> list[int]:
     return sorted({r.experiment.seed for r in study.results})
 
 
+def _settings(e: Experiment) -> str:
+    """What figures depend on: a run that ends at its targets has those of the whole one."""
+    return dataclasses.replace(e, until=None).to_toml()
+
+
 def digests(reproduction: Reproduction, rounds: int | None = None) -> dict[tuple[str, str], str]:
     """What is run for each figure, as a few letters: a record of other settings is not taken for one of these."""
-    config = {name: e.to_toml() for name, e in reproduction.runs((0,), rounds)}
+    config = {name: _settings(e) for name, e in reproduction.runs((0,), rounds)}
     return {
         (line.setting, line.method): hashlib.sha256("".join(config[run] for run in line.runs).encode()).hexdigest()[:12]
         for line in reproduction.lines
@@ -203,5 +209,4 @@ def _worst(line: Line) -> float:
     """The value of a run without a number."""
     if line.combined is not None:
         return math.nan
-    accuracy = line.measure.target is None and any(w in line.measure.metric for w in ("accuracy", "recall", "auc"))
-    return -math.inf if accuracy else math.inf
+    return -math.inf if line.measure.target is None and line.measure.larger_is_better else math.inf

@@ -10,6 +10,7 @@ import numpy as np
 from fedloom.experiments import Experiment
 from fedloom.experiments.result import Result, Row, bytes_of_a_client, models_sent
 from fedloom.experiments.study import Runs, Study
+from fedloom.experiments.until import Condition
 from fedloom.reproductions.spread import Spread, Verdict, ratio
 from fedloom.tasks.reported import Measure
 
@@ -129,7 +130,7 @@ class Reproduction:
             raise ValueError(f"rounds must be a positive integer, got {rounds!r}.")
         named = []
         for name, e in self.experiments.items():
-            e = dataclasses.replace(e, evaluate=e.evaluate or self._evaluated(name))
+            e = dataclasses.replace(e, evaluate=e.evaluate or self._evaluated(name), until=self._until(name))
             if rounds is not None:
                 whole = max(1, e.rounds * rounds // self.rounds)
                 every = max(1, e.evaluate_every * rounds // self.rounds)  # as often as the others are
@@ -141,6 +142,14 @@ class Reproduction:
         """What is measured, also where it is expensive, and the server's model on test examples."""
         metrics = [line.measure.metric for line in self.lines if run in line.runs]
         return tuple(dict.fromkeys([*(m for m in metrics if not m.startswith("own ")), "test"]))
+
+    def _until(self, run: str) -> tuple[str, ...] | None:
+        """The targets of a run that is measured by nothing else: what comes after the last of them does not matter."""
+        measures = dict.fromkeys(line.measure for line in self.lines if run in line.runs)
+        if any(m.target is None for m in measures):
+            return None
+        conditions = [Condition(m.metric, m.larger_is_better, m.target) for m in measures if m.target is not None]
+        return tuple(map(str, conditions))
 
     def values(self, study: Study) -> Values:
         """What the finished runs of a study measure; a search counts where all its runs of a seed have finished."""

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 from fedloom.experiments.definition import Experiment, method_name
 from fedloom.experiments.result import Row
 from fedloom.experiments.study import OpenSink
+from fedloom.experiments.until import is_met
 from fedloom.hyperparameters import nearest
 
 Ending = Literal["finished", "diverged", "stopped"]
@@ -44,6 +45,7 @@ class _Sink:
         self.run = f"{name or method_name(experiment.algorithm)}/seed-{experiment.seed}"
         self.writer: Writer | None = None
         self.failed = False
+        self.rows: list[Row] = []
         self.ending: Ending = "stopped"
 
     def row(self, row: Row) -> None:
@@ -55,7 +57,9 @@ class _Sink:
                 self.ending = "diverged"
                 self.writer.diverged(row["round"], row["diverged"])
             else:
-                self.ending = "finished" if row["round"] == self.experiment.rounds else "stopped"
+                self.rows.append(row)
+                over = row["round"] == self.experiment.rounds or is_met(self.experiment.until, self.rows)
+                self.ending = "finished" if over else "stopped"
                 self.writer.numbers(row["round"], numbers(row))
         except Exception as error:  # whatever a library raises
             self._fail(error)

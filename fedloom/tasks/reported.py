@@ -28,6 +28,11 @@ class Measure:
             raise ValueError(f"last must be a positive number of rounds, got {self.last!r}.")
 
     @property
+    def larger_is_better(self) -> bool:
+        """Whether larger values of the metric are better, by its name: there may be no run to ask."""
+        return any(word in self.metric for word in ("accuracy", "recall", "auc"))
+
+    @property
     def words(self) -> str:
         """What is measured, in words."""
         if self.target is not None:

@@ -1,0 +1,55 @@
+"""When a run may end before its last round: conditions on its rows, such as "test accuracy >= 0.95"."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedloom.hyperparameters import nearest
+
+
+class Condition(NamedTuple):
+    """A metric and the value that it is to reach."""
+
+    metric: str
+    larger: bool  # it is met by values that are at least so large; else by those at most so large
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'>=' if self.larger else '<='} {self.value!r}"
+
+
+def condition(text: str) -> Condition:
+    """Read what `str` of a condition writes."""
+    for sign in (">=", "<="):
+        metric, found, value = text.partition(sign)
+        if found:
+            try:
+                number = float(value)
+            except ValueError:
+                break
+            if metric.strip() and math.isfinite(number):
+                return Condition(metric.strip(), sign == ">=", number)
+    raise ValueError(f"until: {text!r} is not a condition such as 'test accuracy >= 0.95' or 'train loss <= 0.1'.")
+
+
+def is_met(until: Sequence[str] | None, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether trained models have met all conditions, each of them in some row; without conditions nothing is met."""
+    return until is not None and all(
+        any(_meets(row, c) for row in reversed(rows) if row["round"] > 0) for c in map(condition, until)
+    )
+
+
+def _meets(row: Mapping[str, Any], c: Condition) -> bool:
+    value = row.get(c.metric)
+    return value is not None and (value >= c.value if c.larger else value <= c.value)
+
+
+def check_conditions(until: Sequence[str], larger_is_better: Mapping[str, bool]) -> None:
+    """Raise a ValueError for a metric that is not evaluated, or for a condition that a worse model meets."""
+    for c in map(condition, until):
+        if c.metric not in larger_is_better:
+            raise ValueError(f"until: {c.metric!r} is not evaluated.{nearest(c.metric, larger_is_better)}")
+        if c.larger != larger_is_better[c.metric]:
+            right = c._replace(larger=not c.larger)
+            better = "larger" if larger_is_better[c.metric] else "smaller"
+            raise ValueError(f"until: {c.metric} is better when {better}, so write '{right}' instead of '{c}'.")
