@@ -38,7 +38,8 @@ def page() -> str:
         "them that a fair coin would give as many once in 20 times; otherwise it *cannot be said*, and one seed never",
         "decides. It is *undecided* where the figures do not decide it (no method reaches the target). Where a paper",
         'prints curves, they are compared by the mean of the last rounds; where it says "comparable", that means',
-        f"within {COMPARABLE:.0%} here. How results are recorded:",
+        f"within {COMPARABLE:.0%} here. A run that is measured only by when it reaches its targets ends at the last of",
+        "them, and points of a grid with a small model run side by side. How results are recorded:",
         "[benchmarks/reproductions.md](../benchmarks/reproductions.md).",
     ]
     for paper in PAPERS:
