@@ -11,7 +11,7 @@ import fedloom as fl
 from fedloom import cli, report
 from fedloom.experiments import Study, changed, experiment, from_config, from_toml, resume, run
 from fedloom.experiments.comparisons import comparison
-from fedloom.experiments.runs import Running
+from fedloom.experiments.running import Running
 from fedloom.reproductions import REPRODUCTIONS
 from fedloom.systems import Delays, System
 from fedloom.systems.availability import diurnal, markov, observed

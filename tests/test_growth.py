@@ -155,13 +155,13 @@ def test_a_run_that_diverged_stays_if_the_longer_one_notices_it_there(tmp_path, 
 
 def test_a_divergence_that_the_longer_run_does_not_see(tmp_path, monkeypatch):
     """The loss is high after 7 rounds, where only the short run looks."""
-    bound = fl.experiments.runs.EXPLODED
+    bound = fl.experiments.running.EXPLODED
     e = experiment("quadratics", "feddyn", rounds=12, evaluate_every=3)
     whole = run(e, tmp_path / "whole")
-    monkeypatch.setattr("fedloom.experiments.runs.EXPLODED", -10.0)
+    monkeypatch.setattr("fedloom.experiments.running.EXPLODED", -10.0)
     short = run(fl.experiments.changed(e, {"rounds": 2}), tmp_path / "short")
     assert (short.rows[-1]["round"], bool(short.diverged)) == (2, True)
-    monkeypatch.setattr("fedloom.experiments.runs.EXPLODED", bound)
+    monkeypatch.setattr("fedloom.experiments.running.EXPLODED", bound)
     assert extend(tmp_path / "short", rounds=12).results[0].rows == whole.rows
 
 

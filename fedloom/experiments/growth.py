@@ -31,7 +31,8 @@ from fedloom.experiments.run_directory import (
     read_json,
     read_rows,
 )
-from fedloom.experiments.runs import check_files, check_start
+from fedloom.experiments.running import check_start
+from fedloom.experiments.runs import check_files
 from fedloom.experiments.side_by_side import run_side_by_side
 from fedloom.experiments.study import OpenSink, Progress, Study, read_study, resume_alone, resume_runs, run_all
 from fedloom.experiments.study_file import (

@@ -19,7 +19,7 @@ from fedloom.experiments.definition import FIELDS, Checked, Experiment
 from fedloom.experiments.files import Damaged, only_one
 from fedloom.experiments.result import Result
 from fedloom.experiments.run_directory import CHECKPOINT, is_over, read
-from fedloom.experiments.runs import Running, Watch
+from fedloom.experiments.running import Running, Watch
 from fedloom.experiments.study import OpenSink, PlacedRun, Progress, run_one
 
 
