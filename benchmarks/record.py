@@ -2,8 +2,8 @@
 
 python -m benchmarks.record DIRECTORY ...
 
-Writes benchmarks/reproductions/NAME.json for each; only finished runs count. A record that has more seeds is kept. The
-processor is that of the machine that records, which should be the one that ran.
+Writes benchmarks/reproductions/NAME.json for each; only finished runs count. Recorded seeds that the directory does not
+have stay. The processor is that of the machine that records, which should be the one that ran.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import pathlib
 from benchmarks.speed.load import processor
 from fedloom.experiments.study import read_study
 from fedloom.reproductions import of_study
-from fedloom.reproductions.recording import file_name, from_json, record
+from fedloom.reproductions.recording import file_name, from_json, record, together
 
 PLACE = pathlib.Path(__file__).parent / "reproductions"
 
@@ -41,8 +41,8 @@ def main() -> None:
         path = PLACE / file_name(reproduction.name)
         if path.exists():
             old = from_json(path.read_text(), reproduction)
-            if len(old.seeds) > len(found.seeds) or (old.values and old.rounds > found.rounds):
-                raise SystemExit(f"{path} has more seeds or rounds than {directory}; delete it first if that is meant.")
+            if old.values:
+                found = together(old, found)
         path.parent.mkdir(exist_ok=True)
         path.write_text(found.to_json(reproduction))
         print(f"{path}: {path.stat().st_size / 1000:.1f} kB, {len(found.values)} figures, seeds {found.seeds}")

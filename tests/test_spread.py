@@ -12,7 +12,7 @@ from fedloom.experiments.study import Study
 from fedloom.reproductions import REPRODUCTIONS, find, recorded_text
 from fedloom.reproductions import recording as module
 from fedloom.reproductions.overview import LOCAL, entry, seconds_of
-from fedloom.reproductions.recording import POINTS, commit, from_json, mean_curve, record
+from fedloom.reproductions.recording import POINTS, Curve, Recorded, commit, from_json, mean_curve, record
 from fedloom.reproductions.reproduction import Claim, Line, Reproduction
 from fedloom.reproductions.spread import Spread, Verdict, ratio
 from fedloom.tasks import TASKS, Measure
@@ -169,6 +169,30 @@ def test_curves_are_means_over_seeds_and_thin():
     assert len(curve.rounds) <= POINTS
     assert (curve.rounds[0], curve.rounds[-1]) == (0, 1000)
     assert curve.values == pytest.approx([t + 1 for t in curve.rounds], rel=1e-3)
+
+
+def test_seeds_that_were_run_apart_are_one_record():
+    """By hand: seeds 0 and 1 first, then 1 again and 2, then 3; a mean of three curves has a third of each."""
+    key, first = ("s", "a"), {"date": "d1", "commit": "c1", "processor": "p1"}
+
+    def made(values, curve, made, seconds=60.0):
+        curves = {"run": {"train loss": Curve((0, 1), curve)}}
+        return Recorded("x", {key: values}, curves, 5, seconds, made)
+
+    one = made({0: 10.0, 1: 20.0}, (4.0, 1.0), first)
+    again = module.together(one, made({1: 21.0, 2: 30.0}, (9.0, 9.0), {**first, "commit": "c2"}, 40.0))
+    assert again.values == {key: {0: 10.0, 1: 21.0, 2: 30.0}}
+    assert [(p["seeds"], p["commit"]) for p in again.parts] == [([1, 2], "c2"), ([0], "c1")]
+    assert again.seconds == 70.0  # a seed of the first two is left
+    assert again.curves["run"]["train loss"].values == (9.0, 9.0)  # the old mean has seed 1 as it was before
+    last = module.together(again, made({3: 1.0}, (1.0, 5.0), {**first, "commit": "c3"}))
+    assert [(p["seeds"], p["commit"]) for p in last.parts] == [([3], "c3"), ([1, 2], "c2"), ([0], "c1")]
+    assert last.curves["run"]["train loss"].values == (7.0, 8.0)
+    assert "4 seeds" in last.how
+    assert "Seeds 1, 2 were recorded on d1 at commit c2 (p1). Seed 0 was recorded on d1 at commit c1 (p1)." in last.how
+    assert module.together(one, made({0: 1.0, 1: 2.0}, (0.0, 0.0), first)).parts[1:] == []
+    with pytest.raises(ValueError, match="x: runs of 4 rounds cannot be put beside those of 5"):
+        module.together(one, dataclasses.replace(one, rounds=4))
 
 
 def test_what_is_recorded_is_shown(tmp_path, monkeypatch):

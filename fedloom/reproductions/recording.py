@@ -41,7 +41,7 @@ class Recorded:
     curves: Mapping[str, Mapping[str, Curve]]  # {run: {metric: curve}}
     rounds: int  # of the longest run
     seconds: float  # of all runs together
-    made: Mapping[str, Any]  # commit, versions, processor, date
+    made: Mapping[str, Any]  # commit, versions, processor, date; "earlier" has those of seeds that were run before
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -59,14 +59,26 @@ class Recorded:
         return f" --rounds {self.made['asked rounds']}" if self.made.get("asked rounds") else ""
 
     @property
+    def parts(self) -> list[dict[str, Any]]:
+        """When and with what each of its seeds was run, the newest part first."""
+        earlier = list(self.made.get("earlier", ()))
+        before = {seed for part in earlier for seed in part["seeds"]}
+        own = {key: self.made.get(key) for key in ("date", "commit", "processor")}
+        return [{"seeds": [seed for seed in self.seeds if seed not in before], **own}, *earlier]
+
+    @property
     def how(self) -> str:
         """Seeds, time and versions, in a sentence."""
         seeds = "one seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         made = {"date": "an unknown day", "commit": "unknown", "processor": "unknown processor", **self.made}
         versions = ", ".join(f"{name} {version}" for name, version in made.get("versions", {}).items())
+        earlier = "".join(
+            f" {_which(part['seeds'])} recorded on {part['date']} at commit {part['commit']} ({part['processor']})."
+            for part in made.get("earlier", ())
+        )
         return (
             f"Recorded on {made['date']} at commit {made['commit']}: {seeds}, {self.seconds / 60:.0f} minutes of runs "
-            f"in all ({made['processor']}; {versions})."
+            f"in all ({made['processor']}; {versions}).{earlier}"
         )
 
     def to_json(self, reproduction: Reproduction) -> str:
@@ -153,6 +165,43 @@ def record(study: Study, reproduction: Reproduction, made: Mapping[str, Any]) ->
                 f"{reproduction.name}: the run {r.name!r} has other settings than the reproduction has now."
             )
     return Recorded(reproduction.name, reproduction.values(study), curves, rounds, seconds, made)
+
+
+def _which(seeds: Sequence[int]) -> str:
+    return f"Seed {seeds[0]} was" if len(seeds) == 1 else f"Seeds {', '.join(map(str, seeds))} were"
+
+
+def together(old: Recorded, new: Recorded) -> Recorded:
+    """Both, which were run apart: of a seed that both have, the new figures count."""
+    if old.rounds != new.rounds:
+        raise ValueError(f"{new.name}: runs of {new.rounds} rounds cannot be put beside those of {old.rounds}.")
+    both = {key: dict(sorted({**old.values.get(key, {}), **of}.items())) for key, of in new.values.items()}
+    values: Values = {**old.values, **both}
+    parts = [{**part, "seeds": [seed for seed in part["seeds"] if seed not in new.seeds]} for part in old.parts]
+    earlier = [part for part in parts if part["seeds"]]
+    kept = set(old.seeds) - set(new.seeds)
+    made = {**new.made, "earlier": earlier} if kept else new.made
+    seconds = old.seconds * len(kept) / len(old.seeds) + new.seconds
+    curves = dict(new.curves)
+    if len(kept) == len(old.seeds):  # else the old means have seeds that were run again
+        shares = len(old.seeds), len(new.seeds)
+        curves = {run: _mean_of(old.curves.get(run, {}), of, shares) for run, of in new.curves.items()}
+    return Recorded(new.name, values, {**old.curves, **curves}, new.rounds, seconds, made)
+
+
+def _mean_of(old: Mapping[str, Curve], new: Mapping[str, Curve], seeds: tuple[int, int]) -> dict[str, Curve]:
+    """Curves of so many old and new seeds as one; of more seeds, if they do not have the same rounds."""
+    found = {}
+    for metric, curve in new.items():
+        other = old.get(metric)
+        if other is None:
+            found[metric] = curve
+        elif other.rounds == curve.rounds:
+            mean = np.average([other.values, curve.values], axis=0, weights=seeds)
+            found[metric] = Curve(curve.rounds, tuple(float(f"{v:.4g}") for v in mean))
+        else:
+            found[metric] = curve if seeds[1] >= seeds[0] else other
+    return found
 
 
 def _seeds(study: Study) -> list[int]:
