@@ -101,8 +101,11 @@ def running_means(result: Result, metric: str, window: int) -> list[tuple[Row, f
     """
     rows = [row for row in result.evaluated if row["round"] > 0]
     width = min(window, len(rows))
-    values = np.array([row[metric] for row in rows])
-    return [(rows[i], float(np.mean(values[i + 1 - width : i + 1]))) for i in range(width - 1, len(rows)) if width]
+    if not width:
+        return []
+    values = np.array([row[metric] for row in rows], float)
+    means = np.lib.stride_tricks.sliding_window_view(values, width).mean(axis=1)
+    return list(zip(rows[width - 1 :], means.tolist(), strict=True))
 
 
 def reached(result: Result, goal: Target, terms: Terms) -> Row | None:

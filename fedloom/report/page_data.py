@@ -50,7 +50,9 @@ def task_data(
         "target": {"metric": goal.metric, "value": goal.value},
         "styles": {name: looks[name] for name in names},
         "series": [_series_data(one, shown[one.name]) for one in drawn],
-        "outside": {metric: _outside(drawn, metric) for one in drawn for metric in one.metrics},
+        "outside": {
+            metric: _outside(drawn, metric) for metric in dict.fromkeys(m for one in drawn for m in one.metrics)
+        },
         "forest": forest_plotly(*found) if (found := differences(study, task)) else None,
         "split": _split_data(about) if "sizes" in about else None,
     }

@@ -1,6 +1,7 @@
 """What curves show: the seeds of each method combined, for the page and the figures alike."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -54,29 +55,35 @@ class Band:
 
     seeds: Sequence[np.ndarray]
 
-    def over_seeds(self, f: Callable[[np.ndarray], float]) -> np.ndarray:
-        """A function of the seeds that got there, for each round."""
-        ends = range(max(len(values) for values in self.seeds))
+    def over_seeds(self, f: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """A function of the seeds that got there, for each round: of [seeds, rounds] to [rounds]."""
+        ends = sorted({0, *map(len, self.seeds)})
         with np.errstate(invalid="ignore"):  # the mean of inf and -inf
-            return np.array([f(np.array([v[i] for v in self.seeds if len(v) > i])) for i in ends])
+            parts = [
+                f(np.stack([values[start:end] for values in self.seeds if len(values) >= end]))
+                for start, end in itertools.pairwise(ends)
+            ]
+        return np.concatenate(parts) if parts else np.array([])
 
     @property
     def mean(self) -> np.ndarray:
-        return self.over_seeds(np.mean)
+        return self.over_seeds(lambda v: np.mean(v, 0))
 
     @property
     def low(self) -> np.ndarray:
-        return self.over_seeds(np.min)
+        return self.over_seeds(lambda v: np.min(v, 0))
 
     @property
     def high(self) -> np.ndarray:
-        return self.over_seeds(np.max)
+        return self.over_seeds(lambda v: np.max(v, 0))
 
     @property
     def interval(self) -> np.ndarray:
         """Half the width of the 95% interval of the mean, by Student's t; nan where there is one seed."""
         return self.over_seeds(
-            lambda v: quantile(len(v)) * np.std(v, ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan
+            lambda v: (
+                quantile(len(v)) * np.std(v, 0, ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.full(v.shape[1], np.nan)
+            )
         )
 
 
