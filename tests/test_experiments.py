@@ -287,7 +287,7 @@ def test_an_experiment_is_complete_in_its_file():
     """Every field that has a value is written, so that later defaults cannot change what a file means."""
     e = experiment("digits", "feddr", split={"name": "iid", "clients": 10}, model="2nn", weights="uniform")
     e = dataclasses.replace(e, system=fl.System(), evaluate=("test", "train:100"))
-    e = dataclasses.replace(e, loss="cross_entropy", metrics=("mse",))
+    e = dataclasses.replace(e, loss="cross_entropy", metrics=("mse",), until=("test accuracy >= 0.9",))
     e = dataclasses.replace(e, label="a", client="b", split_column="c", leave_out=("d",))
     plain = tomllib.loads(e.to_toml())
     assert set(plain) == {f.name for f in dataclasses.fields(Experiment)}
