@@ -10,9 +10,11 @@ demo: .venv/installed
 test: .venv/dev lint types
 	$(BIN)/pytest
 
-# What takes too long for every change: the remainder, not the tests of `make test` again. Compiled as users compile.
+# What takes too long for every change: the remainder, not the tests of `make test` again; then engines against each
+# other, and reductions of methods to others, compiled as users compile.
 test-all: .venv/dev
-	XLA_FLAGS= $(BIN)/pytest -m exhaustive
+	$(BIN)/pytest -m exhaustive
+	XLA_FLAGS= $(BIN)/pytest tests/test_engines.py tests/test_reductions.py
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .

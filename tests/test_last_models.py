@@ -44,7 +44,7 @@ def same_method(plain, wrapped):
         assert relative_difference(plain.clients[k], wrapped.clients[k].of) < 1e-12
 
 
-@pytest.mark.parametrize("name", [name for name, case in TRAINING.items() if case.algorithm.tolerates_staleness])
+@pytest.mark.parametrize("name", [n for n, case in TRAINING.items() if case.algorithm.tolerates_staleness][::3])
 def test_the_method_stays_what_it_is_when_replies_are_late(name):
     case = TRAINING[name]
     solver = case.solver or usual_solver(case.algorithm)
@@ -141,8 +141,11 @@ def test_solves_in_a_loop_are_seen_too():
                 np.testing.assert_array_equal(memory.v, memory.of.x)
 
 
-@pytest.mark.parametrize("plan", [Plan(2), Plan(1, 2), Plan(2, 2)], ids=str)
-@pytest.mark.parametrize("algorithm", [fl.Scaffold(), fl.FedDANE(mu=0.5, fresh=True)], ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize(
+    ("algorithm", "plan"),
+    [(fl.Scaffold(), Plan(2)), (fl.FedDANE(mu=0.5, fresh=True), Plan(2, 2))],
+    ids=["SCAFFOLD", "FedDANE"],
+)
 def test_ragged_clients_that_hand_over_lanes(algorithm, plan):
     """Side by side and on several devices, where a lane goes to the next client at any step."""
     args = (LastModels(algorithm), least_squares(), fl.SGD(0.1, batch_size=2), W, 3)
@@ -155,9 +158,7 @@ def test_ragged_clients_that_hand_over_lanes(algorithm, plan):
     assert any(np.any(memory.v != W) for memory in slow.clients.values())
 
 
-@pytest.mark.parametrize(
-    "name", ["scaffold-II", "feddyn", "feddyn-alpha", "feddane", "fedadam", "fedprox", "fedsplit-all"]
-)
+@pytest.mark.parametrize("name", ["scaffold-II", "feddyn-alpha", "feddane"])
 def test_the_battery(name):
     case = CASES[name]
     found = check_algorithm(LastModels(case.algorithm), solver=case.solver, transcription=case.transcription)

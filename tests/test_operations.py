@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,9 +51,14 @@ DAMAGES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return study(tmp_path_factory.mktemp("made") / "study").directory
+
+
 @pytest.mark.parametrize(("file", "content"), DAMAGES, ids=[f"{f} {c}"[:30] for f, c in DAMAGES])
-def test_a_damaged_run_does_not_block_the_others(capsys, tmp_path, file, content):
-    study(tmp_path / "a b")
+def test_a_damaged_run_does_not_block_the_others(capsys, tmp_path, made, file, content):
+    shutil.copytree(made, tmp_path / "a b")
     whole = logs(tmp_path / "a b")
     place = tmp_path / "a b/feddyn/seed-1"
     if content is None:

@@ -66,8 +66,11 @@ def halved(w, rows, key):
     return (x @ w - y) ** 2 / 2
 
 
-@pytest.mark.parametrize("algorithm", [fl.FedAvg(), fl.Scaffold(), fl.FedDANE(mu=0.1)], ids=lambda a: type(a).__name__)
-@pytest.mark.parametrize("engine", [fl.simulate, fl.reference])
+@pytest.mark.parametrize(
+    ("engine", "algorithm"),
+    [(fl.simulate, fl.FedAvg()), (fl.reference, fl.Scaffold()), (fl.simulate, fl.FedDANE(mu=0.1))],
+    ids=["FedAvg", "SCAFFOLD", "FedDANE"],
+)
 def test_its_iterates_are_those_of_the_examples_it_stands_for(engine, algorithm):
     examples = fl.examples((np.concatenate(X), np.concatenate(Y)), SIZES, halved)
     cohort = fl.cohorts.uniform(2)
@@ -99,9 +102,10 @@ NEEDS = [  # as the table of docs/own.md says
 
 
 @pytest.mark.parametrize(
-    ("solver", "needed"), NEEDS, ids=lambda v: type(v).__name__ if isinstance(v, fl.Solver) else ""
+    ("engine", "solver", "needed"),
+    [(e, *of) for i, of in enumerate(NEEDS) for e in (fl.simulate, (fl.reference, fl.events)[i % 2])],
+    ids=lambda v: type(v).__name__ if isinstance(v, fl.Solver) else getattr(v, "__name__", ""),
 )
-@pytest.mark.parametrize("engine", [fl.simulate, fl.reference, fl.events])
 def test_who_asks_for_what(engine, solver, needed):
     jax.clear_caches()  # what has been traced before does not ask again
     ASKED.clear()
