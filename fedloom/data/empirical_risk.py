@@ -21,6 +21,9 @@ from fedloom.loss import Coupled, Loss, Summed
 from fedloom.problem import Key, Scalar, Vector, ravel
 
 
+SINGLE_GRADIENTS = 2**22  # numbers in the gradients of single examples that are held at a time
+
+
 def rows_at(store: Any, order: jax.Array | None, positions: jax.Array) -> Any:
     """The rows of the store at `positions` of the order."""
     rows = positions if order is None else jnp.asarray(order)[positions]
@@ -119,6 +122,35 @@ class EmpiricalRisk(NamedTuple):
         if isinstance(self.loss_of, Coupled):
             return hessian(self, w, *self._all(), None)
         return self._pass(hessian, jnp.zeros((w.size, w.size), w.dtype), w)
+
+    def curved(self, w: Vector, v: Vector) -> Vector:
+        """The Hessian of F at w times v, without the Hessian."""
+
+        def product(self: "EmpiricalRisk", point: tuple[Vector, Vector], *rest: Any) -> Vector:
+            def gradient(w: Vector) -> Vector:
+                return jax.grad(lambda w: self._batch_loss(self.unravel(w), *rest))(w)
+
+            return jax.jvp(gradient, point[:1], point[1:])[1]
+
+        if isinstance(self.loss_of, Coupled):
+            return product(self, (w, v), *self._all(), None)
+        return self._pass(product, jnp.zeros_like(w), (w, v))
+
+    def spread(self, w: Vector, mean: Vector) -> Vector:
+        """Of each coordinate: the mean over examples of (its derivative for one example - mean)^2. For uncoupled rows.
+
+        Gradients of single examples are as large as the model, so that there are few of them at a time.
+        """
+
+        def squares(self: "EmpiricalRisk", point: tuple[Vector, Vector], positions: Any, mask: Any, key: Any) -> Vector:
+            def deviation(position: jax.Array) -> Vector:
+                one = position[None], jnp.ones(1, bool), key
+                return jax.grad(lambda w: self._batch_loss(self.unravel(w), *one))(point[0]) - point[1]
+
+            return mask.astype(w.dtype) @ jax.vmap(deviation)(jnp.where(mask, positions, 0)) ** 2
+
+        few = self._replace(width=max(min(self.width, SINGLE_GRADIENTS // w.size), 1))
+        return few._pass(squares, jnp.zeros_like(w), (w, mean))
 
     def batch_grad(self, params: Any, positions: jax.Array, mask: jax.Array, key: Key) -> Any:
         total = jax.grad(self._batch_loss)(params, positions, mask, key)
