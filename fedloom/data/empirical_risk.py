@@ -20,7 +20,6 @@ from fedloom.hyperparameters import frozen
 from fedloom.loss import Coupled, Loss, Summed
 from fedloom.problem import Key, Scalar, Vector, ravel
 
-
 SINGLE_GRADIENTS = 2**22  # numbers in the gradients of single examples that are held at a time
 
 

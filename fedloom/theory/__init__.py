@@ -1,4 +1,4 @@
-"""What theorems say: step sizes with which methods converge, one file for each paper; and the constants they ask for."""
+"""What theorems say: step sizes with which methods converge, one file for each paper; and the constants they need."""
 
 from fedloom.theory.asyncfeddr import asyncfeddr_alpha as asyncfeddr_alpha
 from fedloom.theory.asyncfeddr import asyncfeddr_eta as asyncfeddr_eta

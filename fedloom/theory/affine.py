@@ -1,9 +1,9 @@
 """Models whose outputs are affine in their parameters, such as logistic regression: constants that hold everywhere.
 
-The Hessian of the mean of loss(outputs) is then the mean of J^T C J, where the Jacobian J of the outputs does not depend
-on w, and C is the loss's curvature: for softmax cross-entropy diag(p) - p p^T, whose eigenvalues are at most 1/2, for
-sigmoid cross-entropy p (1 - p), at most 1/4. So L <= 1/2 or 1/4 times the largest eigenvalue of the mean of J^T J, which
-is itself a Hessian: that of the mean of |outputs|^2 / 2.
+The Hessian of the mean of loss(outputs) is then the mean of J^T C J, and the Jacobian J of the outputs does not depend
+on w. C is the loss's curvature: for softmax cross-entropy diag(p) - p p^T, whose eigenvalues are at most 1/2, for
+sigmoid cross-entropy p (1 - p), at most 1/4. So L is at most 1/2 or 1/4 times the largest eigenvalue of the mean of
+J^T J, which is itself a Hessian: that of the mean of |outputs|^2 / 2.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ def has_affine_outputs(loaded: Loaded) -> bool:
     if model is None or not isinstance(federation, Examples) or federation.on_host:
         return False
     n = len(jax.tree.leaves(federation.store)[0])
-    rows = rows_at(federation.store, None, np.linspace(0, n - 1, TRIED).astype(np.int32))
+    rows = rows_at(federation.store, None, jnp.asarray(np.linspace(0, n - 1, TRIED).astype(np.int32)))
     x = loaded.task.prepare(rows, None)[0]
     w, v = (jax.random.normal(jax.random.key(s), loaded.w.shape, loaded.w.dtype) for s in range(2))
     first, second, third = (model.apply(federation.unravel(w + i * v), x, None) for i in range(3))

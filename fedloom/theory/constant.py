@@ -22,8 +22,8 @@ UNKNOWN = Measured(math.nan, math.inf)
 class Constants:
     """Of f(w) = sum_k p_k F_k(w), at a point or as the worst over several: what was measured, and UNKNOWN for the rest.
 
-    Theorems ask for suprema over all w. What is measured on a set of points is a lower bound of them; `everywhere` names
-    those that hold for all w, as all of a quadratic's second derivatives do.
+    Theorems ask for suprema over all w. What is measured on a set of points is a lower bound of them; `everywhere`
+    names those that hold for all w, as all of a quadratic's second derivatives do.
     """
 
     weights: np.ndarray  # p_k

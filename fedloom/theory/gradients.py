@@ -115,7 +115,7 @@ def _is_random(federation: Federation, w: Vector, seed: int) -> bool:
 
 @jax.jit
 def _variances(federation: Federation, ks: jax.Array, p: jax.Array, factor: jax.Array, n: jax.Array, w: Vector) -> Any:
-    """Of each client its variance; the weighted sum of each coordinate's; what some minibatch reaches, and none exceeds."""
+    """Each client's variance, the weighted sum of each coordinate's, and bounds of the entries of minibatches."""
 
     def of(k: jax.Array, factor: jax.Array) -> tuple[Vector, Vector]:
         objective: Any = federation.objective(k)
@@ -153,7 +153,7 @@ def _by_examples(federation: Federation, p: np.ndarray, w: Vector, sizes: np.nda
 
 @jax.jit
 def _drawn(federation: Federation, k: jax.Array, w: Vector, places: jax.Array, batches: jax.Array, key: Key) -> Any:
-    """Minibatches of client k: the mean of squared deviations, of each coordinate; the squared norms; largest entries."""
+    """Minibatches of client k: each coordinate's mean squared deviation, squared norms, and the largest entry."""
     objective = federation.objective(k)
     g, params = objective.grad(w), objective.unravel(w)
     mask = places < objective.size
@@ -192,7 +192,9 @@ def _by_minibatches(
     noisiest = max(norms, key=np.mean)
     sigma = math.sqrt(noisiest.mean())
     off = float(noisiest.std(ddof=1)) / math.sqrt(BATCHES)  # of sigma^2
-    note = f"sigma_l, sigma_l_j and G: from {BATCHES} minibatches of each of {of_all(clients, p)}; G is the largest seen."
+    note = (
+        f"sigma_l, sigma_l_j and G: from {BATCHES} minibatches of each of {of_all(clients, p)}; G is the largest seen."
+    )
     return Noise(Measured(sigma, off / (2 * sigma) if sigma > 0 else 0.0), squares, Measured(largest, math.inf), note)
 
 

@@ -78,7 +78,7 @@ def _checked(points: tuple[ArrayLike, ...], federation: Federation, w0: Vector |
     if not points:
         assert w0 is not None
         return [w0]
-    found = []
+    found: list[Vector] = []
     for i, point in enumerate(points):
         try:
             w = jnp.asarray(point, float if w0 is None else w0.dtype)
@@ -170,8 +170,8 @@ class _Measuring:
             L=Measured(float(curved.largest[top]), float(curved.largest_error[top])),
             L_k=L_k,
             L_f=curved.of_f,
-            mu=Measured(max(smallest, 0.0) if certain else 0.0, off),
-            rho=Measured(max(-smallest, 0.0) if certain else 0.0, off),
+            mu=Measured(0.0, 0.0 if certain else off) if smallest < off else Measured(smallest, off),
+            rho=Measured(0.0, 0.0 if certain else off) if smallest > -off else Measured(-smallest, off),
             everywhere=SECOND_ORDER if isinstance(self.federation, Quadratics) else frozenset(),
             notes=notes,
         )
@@ -197,8 +197,8 @@ class _Measuring:
             everywhere=SECOND_ORDER if everyone else frozenset({"mu", "rho"}),
             notes=(
                 *(note for note in found.notes if not note.startswith("L, L_k")),
-                f"L, L_k and L_f: bounds for all w, from the second moments of the inputs of {of_all(curved.clients, self.p)};"
-                " at the points themselves L and L_f are the values less their errors.",
+                f"L, L_k and L_f: bounds for all w, from the second moments of {of_all(curved.clients, self.p)}; "
+                "at the points themselves L and L_f are the values less their errors.",
             ),
         )
 

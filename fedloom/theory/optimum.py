@@ -14,7 +14,7 @@ from fedloom.theory.constant import UNKNOWN, Measured
 from fedloom.theory.gradients import sizes_of
 
 WORK = 2**35  # examples times parameters, over all evaluations of f and its gradient
-MOST = 1000  # evaluations
+MOST = 500  # evaluations
 LEAST = 50  # with fewer there is no use in it
 
 
