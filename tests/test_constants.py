@@ -352,8 +352,10 @@ class _Plain(fl.Federation):
 
 def test_the_smallest_eigenvalue_by_lanczos(monkeypatch):
     shifted = dataclasses.replace(QUADRATICS, hessians=np.asarray(QUADRATICS.hessians) - 0.5 * np.eye(4))
+    # One step finds all that there is to this one, and more steps must not add an eigenvalue 0.
+    round_one = dataclasses.replace(QUADRATICS, hessians=np.stack([k * np.eye(4) for k in range(2, 9)]))
     monkeypatch.setattr(curvature, "DENSE", 0)
-    for federation in (QUADRATICS, shifted):
+    for federation in (QUADRATICS, shifted, round_one):
         expected, found = constants(federation, W), constants(_Plain(federation, federation.weights), W)
         for name in ("L", "L_f", "mu", "rho"):
             assert getattr(found, name).value == pytest.approx(getattr(expected, name).value, rel=1e-8, abs=1e-10)
