@@ -64,7 +64,7 @@ ALLOWED = {  # what each part may import, besides itself
     "native": {"places"},
     "models": {"loss", "metrics", "native", "problem", "pytorch"},
     "systems": {"hyperparameters"},
-    "theory": set(),
+    "theory": {"client", "data", "loss", "metrics", "models", "native", "problem", "solvers", "tasks"},
     "engines": {"algorithm", "client", "cohorts", "hyperparameters", "native", "places", "problem", "systems"},
     "tasks": {
         "algorithm",
