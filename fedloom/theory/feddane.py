@@ -19,6 +19,7 @@ dissimilarity B grows without bound as w comes near it, and the theorems end to 
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ COMMON = (SMOOTH, NO_REGULARIZER, DISSIMILAR, UNBIASED, SYNCHRONOUS)
 def rho_nonconvex(mu: float, c: Constants, gamma: float, weak: float) -> float:
     """rho of theorem 5; with weak = lambda = 0 that of theorem 3."""
     L, B2, M, g = c.L.value, c.B.value**2, mu - weak, (1 + gamma) ** 2
-    if M <= 0:
+    if M <= 0 or math.isinf(mu) or math.isinf(L * B2):
         return -math.inf
     own = 1 / mu - 1.5 * gamma / M - L * g / M**2 - 1.5 * L / (mu * M)
     return own - (B2 - 1) * (L * g / M**2 + L / (mu * M) + gamma / M)
@@ -83,23 +84,34 @@ def _gamma(s: Setting) -> float:
     return math.nan if s.inexactness is None else s.inexactness
 
 
-def _grid(c: Constants, weak: float) -> np.ndarray:
-    return weak + np.geomspace(1e-3, 1e3, 4001) * c.L.value * c.B.value**2
+def weights(c: Constants, weak: float) -> np.ndarray:
+    """Candidates for mu, around L B^2; none if that is infinite."""
+    scale = c.L.value * c.B.value**2
+    return np.empty(0) if math.isinf(scale) else weak + np.geomspace(1e-3, 1e3, 4001) * scale
+
+
+def best(mus: np.ndarray, rho: Callable[[float], float]) -> float:
+    """The mu with the largest decrease; infinity if there is none, NaN if constants are not known."""
+    rhos = np.array([rho(float(mu)) for mu in mus])
+    if not len(mus) or np.isneginf(rhos).all():
+        return math.inf
+    return math.nan if np.isnan(rhos).all() else float(mus[int(np.argmax(rhos))])
+
+
+def positive(mus: np.ndarray, rho: Callable[[float], float]) -> Range:
+    """Where rho > 0; from infinity to 0, which is nowhere, if it is not."""
+    good = [float(mu) for mu in mus if rho(float(mu)) > 0]
+    if not good:
+        return Range(math.inf, 0)
+    return Range(good[0], math.inf if good[-1] == mus[-1] else good[-1])
 
 
 def _range(c: Constants, s: Setting, weak: float) -> dict[str, Range]:
-    """Where rho > 0; empty, from infinity to 0, if nowhere."""
-    mus = _grid(c, weak)
-    good = mus[[rho_nonconvex(mu, c, _gamma(s), weak) > 0 for mu in mus]]
-    if not len(good):
-        return {"algorithm.mu": Range(math.inf, 0)}
-    return {"algorithm.mu": Range(float(good[0]), math.inf if good[-1] == mus[-1] else float(good[-1]))}
+    return {"algorithm.mu": positive(weights(c, weak), lambda mu: rho_nonconvex(mu, c, _gamma(s), weak))}
 
 
 def _best(c: Constants, s: Setting, weak: float) -> float:
-    mus = _grid(c, weak)
-    rhos = [rho_nonconvex(mu, c, _gamma(s), weak) for mu in mus]
-    return float(mus[int(np.argmax(rhos))]) if np.isfinite(rhos).any() else math.nan
+    return best(weights(c, weak), lambda mu: rho_nonconvex(mu, c, _gamma(s), weak))
 
 
 def _decrease(t: int, c: Constants, rho: float) -> float:

@@ -12,10 +12,9 @@ The term with sqrt(2/n) is what limits it: rho > 0 needs n > 2 B^2. Its server s
 
 import math
 
-import numpy as np
-
 from fedloom.algorithms.fedprox import FedProx
 from fedloom.theory.constants import Constants
+from fedloom.theory.feddane import best, positive, weights
 from fedloom.theory.theorem import (
     DISSIMILAR,
     INEXACT,
@@ -35,7 +34,7 @@ from fedloom.theory.theorem import (
 def rho(mu: float, c: Constants, s: Setting) -> float:
     L, B, M = c.L.value, c.B.value, mu - c.rho.value
     gamma = math.nan if s.inexactness is None else s.inexactness
-    if M <= 0:
+    if M <= 0 or math.isinf(mu) or math.isinf(L * B):
         return -math.inf
     whole = 1 / mu - gamma * B / mu - L * B * (1 + gamma) / (M * mu) - L * ((1 + gamma) * B) ** 2 / (2 * M**2)
     if s.everyone(c):
@@ -45,23 +44,12 @@ def rho(mu: float, c: Constants, s: Setting) -> float:
     return whole - B * (1 + gamma) * math.sqrt(2 / n) / M - drawn
 
 
-def _grid(c: Constants) -> np.ndarray:
-    return c.rho.value + np.geomspace(1e-3, 1e4, 4001) * c.L.value * c.B.value**2
-
-
 def _best(c: Constants, s: Setting) -> float:
-    mus = _grid(c)
-    rhos = [rho(mu, c, s) for mu in mus]
-    return float(mus[int(np.argmax(rhos))]) if np.isfinite(rhos).any() else math.nan
+    return best(weights(c, c.rho.value), lambda mu: rho(mu, c, s))
 
 
 def _allowed(c: Constants, s: Setting) -> dict[str, Range]:
-    mus = _grid(c)
-    good = mus[[rho(mu, c, s) > 0 for mu in mus]]
-    if not len(good):
-        return {"algorithm.mu": Range(math.inf, 0), "algorithm.lr": Range(1, 1)}
-    high = math.inf if good[-1] == mus[-1] else float(good[-1])
-    return {"algorithm.mu": Range(float(good[0]), high), "algorithm.lr": Range(1, 1)}
+    return {"algorithm.mu": positive(weights(c, c.rho.value), lambda mu: rho(mu, c, s)), "algorithm.lr": Range(1, 1)}
 
 
 def _drawn(c: Constants, s: Setting) -> Check:

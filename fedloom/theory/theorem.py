@@ -26,13 +26,14 @@ Steps = Mapping[str, Any]  # {"algorithm.alpha": 30.0, "solver.lr": 0.01}: optio
 
 
 class Range(NamedTuple):
-    """From low to high, both included."""
+    """From low to high, both included up to rounding."""
 
     low: float
     high: float
 
     def __contains__(self, value: object) -> bool:
-        return bool(np.all(np.asarray(value) >= self.low) and np.all(np.asarray(value) <= self.high))
+        x, tiny = np.asarray(value, float), 1e-12
+        return bool(np.all(x >= self.low * (1 - tiny)) and np.all(x <= self.high * (1 + tiny)))
 
 
 @dataclasses.dataclass(frozen=True)
