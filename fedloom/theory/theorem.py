@@ -48,6 +48,7 @@ class Setting:
     staleness: int = 0  # tau: the largest delay of a reply, in server updates
     period: int = 0  # within so many further updates each client has its chance of being the next,
     probability: float | None = None  # which is at least this; None: that of uniform cohorts
+    departures: tuple[str, ...] = ()  # sentences: what is done besides, of which no theorem speaks
 
     def everyone(self, c: Constants) -> bool:
         return self.cohort is None or (self.cohort == c.clients and not self.replacement)
@@ -151,7 +152,10 @@ class Theorem:
 
     def check(self, c: Constants, s: Setting) -> dict[str, Check]:
         """Each assumption's sentence, and whether it holds."""
-        return {a.sentence: a.check(c, s) for a in self.assumptions}
+        found = {a.sentence: a.check(c, s) for a in self.assumptions}
+        if s.departures:
+            found["Nothing else is done."] = Check(FAILS, " ".join(s.departures))
+        return found
 
     def applies(self, c: Constants, s: Setting) -> str:
         """ "holds" if all assumptions do, "fails" if one fails, else "unknown"."""
