@@ -1,6 +1,7 @@
 """Step sizes from theory: the command `suggest`, and the option --theory of `run`."""
 
 import argparse
+import dataclasses
 import itertools
 import json
 import pathlib
@@ -54,9 +55,7 @@ def _suggest(given: argparse.Namespace) -> int:
     found = suggest(given.task, given.algorithms, given.variant, **changes(given))
     write_new(found.to_toml(), path)
     if given.json:
-        starts = [
-            {"method": s.method, "theorem": s.theorem, "theory": s.theory, "practice": s.practice} for s in found.starts
-        ]
+        starts = [dataclasses.asdict(start) for start in found.starts]
         print(json.dumps({"task": found.task, "L": found.constants.L.value, "starts": starts, "file": str(path)}))
     elif not given.quiet:
         print(found.text())

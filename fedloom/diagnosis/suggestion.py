@@ -87,8 +87,8 @@ def from_theory(e: Experiment, *, keep: Collection[str] = (), measured: Constant
         if not _kept(LR, keep):
             set_[LR], made = lr, changed(made, {LR: lr})
             sentences.append(
-                f"{_instead(e, LR, lr)}: {formula}, so that local steps do not diverge; the theorem itself assumes that "
-                "local problems are solved."
+                f"{_instead(e, LR, lr)}: {formula}, so that local steps do not diverge; the theorem itself assumes "
+                "that local problems are solved."
             )
     sentences += _explicit(e, theorem, c, s, {**steps, LR: 0.0} if has_steps(made) else steps, keep)
     sentences += _checks(theorem, c, s)
@@ -160,44 +160,40 @@ def _setting(e: Experiment, checked: Checked) -> tuple[Setting, list[str]]:
 
 def _chosen(about: list[Theorem], c: Constants, s: Setting, e: Experiment) -> tuple[Theorem, dict[str, float], str]:
     """The theorem of which least fails, what it recommends, and why it was chosen."""
-    bent = [
-        t for t in about if any(a in (CONVEX, STRONGLY_CONVEX) and a.check(c, s).status == FAILS for a in t.assumptions)
-    ]
-    left = sorted((t for t in about if t not in bent), key=lambda t: _failures(t, c, s))
+    bent = {a: found.reason for a in (CONVEX, STRONGLY_CONVEX) if (found := a.check(c, s)).status == FAILS}
+    left = [theorem for theorem in about if not any(a in bent for a in theorem.assumptions)]
+    out = f"Others are left out: {' '.join(bent.values())} " if len(left) < len(about) else ""
     reasons = []
-    for theorem in left:
+    for theorem in sorted(left, key=lambda t: _failures(t, c, s)):
         steps = _recommended(theorem, c, s, e)
-        if isinstance(steps, str):
-            reasons.append(f"{theorem.name}: {steps}")
-            continue
-        return theorem, steps, _why(theorem, c, s, bent)
-    raise ValueError(f"No step sizes follow from theory for {method_name(e.algorithm)}. {reasons[0]}")
+        if not isinstance(steps, str):
+            return theorem, steps, f"{out}{_why(theorem, c, s)}"
+        reasons.append(f"{theorem.name}: {steps}")
+    raise ValueError(f"No step sizes follow from theory. {reasons[0]}")
 
 
 def _failures(theorem: Theorem, c: Constants, s: Setting) -> tuple[int, int, int, int]:
     """What fails, exact solves apart; whether those fail; what is not known. Then strongly convex before convex."""
-    found = theorem.check(c, s)
-    failing = [sentence for sentence, check in found.items() if check.status == FAILS]
+    failing = _failing(theorem, c, s)
     inexact = EXACT.sentence in failing
-    unknown = sum(check.status == UNKNOWN for check in found.values())
+    unknown = sum(check.status == UNKNOWN for check in theorem.check(c, s).values())
     general = 0 if STRONGLY_CONVEX in theorem.assumptions else 1 if CONVEX in theorem.assumptions else 2
     return len(failing) - inexact, int(inexact), unknown, general
 
 
-def _why(theorem: Theorem, c: Constants, s: Setting, bent: list[Theorem]) -> str:
-    found = theorem.check(c, s)
-    failing = [sentence for sentence, check in found.items() if check.status == FAILS]
-    convex = theorem.assumptions + tuple(a for t in bent for a in t.assumptions)
-    left_out = next(
-        (f" {a.check(c, s).reason}" for a in convex if a in (CONVEX,) and a.check(c, s).status == FAILS), ""
-    )
-    words = f"Those for convex losses are left out:{left_out} " if left_out else ""
+def _why(theorem: Theorem, c: Constants, s: Setting) -> str:
+    failing = _failing(theorem, c, s)
     if not failing:
-        every = all(check.status == HOLDS for check in found.values())
-        return words + ("All that it assumes holds." if every else "Nothing that it assumes is known to fail.")
-    if failing == [EXACT.sentence]:
-        return words + "Of what it assumes only exact local solves fail."
-    return words + "No other about this method has fewer assumptions that fail."
+        holds = theorem.applies(c, s) == HOLDS
+        return "All that it assumes holds." if holds else "Nothing that it assumes is known to fail."
+    if [*failing] == [EXACT.sentence]:
+        return "Of what it assumes only exact local solves fail."
+    return "No other about this method has fewer assumptions that fail."
+
+
+def _failing(theorem: Theorem, c: Constants, s: Setting) -> dict[str, str]:
+    """What fails, and why."""
+    return {sentence: check.reason for sentence, check in theorem.check(c, s).items() if check.status == FAILS}
 
 
 def _recommended(theorem: Theorem, c: Constants, s: Setting, e: Experiment) -> dict[str, float] | str:
@@ -206,10 +202,7 @@ def _recommended(theorem: Theorem, c: Constants, s: Setting, e: Experiment) -> d
     if not (math.isfinite(L) and L > 0):
         return "L is not known." if math.isnan(L) else f"L is {L:.3g}."
     if any(r.low > r.high for r in theorem.allowed(c, s).values()):
-        failing = [
-            f"{sentence} {check.reason}" for sentence, check in theorem.check(c, s).items() if check.status == FAILS
-        ]
-        return f"it allows none here. {failing[-1]}" if failing else "it allows none here."
+        return " ".join(("no step size gives a decrease.", *[*_failing(theorem, c, s).values()][-1:]))
     steps = dict(theorem.recommended(c, s, e.rounds))
     if LR in steps and not isinstance(e.solver, SGD | GD):
         return f"it is about gradient steps, which {type(e.solver).__name__} does not make; use --solver sgd or gd."
@@ -217,9 +210,7 @@ def _recommended(theorem: Theorem, c: Constants, s: Setting, e: Experiment) -> d
         steps[LR] /= examples_in_sum(e.solver, c)
     for field, value in steps.items():
         if np.ndim(value) or not math.isfinite(value):
-            return (
-                f"{field} follows from constants that are not known." if not np.ndim(value) else f"{field} is a vector."
-            )
+            return f"{field} is not one number." if np.ndim(value) else f"{field} needs constants that are not known."
     return {field: float(value) for field, value in steps.items()}
 
 
