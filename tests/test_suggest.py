@@ -183,6 +183,12 @@ def test_what_theory_cannot_give_is_refused_in_a_sentence(algorithm, solver, kno
         from_theory(even(algorithm, solver=solver), measured=made_up(**{"mu": 0.1, "rho": 0.0, **known}))
 
 
+def test_why_there_is_no_step_size_is_not_what_else_fails():
+    e = even(fl.FedProx(), fl.cohorts.bernoulli(0.5))  # a departure, too
+    with pytest.raises(ValueError, match="no step size gives a decrease. rho is at most"):
+        from_theory(e, measured=made_up(mu=0.1, rho=0.0, B=2.0))
+
+
 # run --theory
 
 

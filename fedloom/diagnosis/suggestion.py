@@ -202,7 +202,8 @@ def _recommended(theorem: Theorem, c: Constants, s: Setting, e: Experiment) -> d
     if not (math.isfinite(L) and L > 0):
         return "L is not known." if math.isnan(L) else f"L is {L:.3g}."
     if any(r.low > r.high for r in theorem.allowed(c, s).values()):
-        return " ".join(("no step size gives a decrease.", *[*_failing(theorem, c, s).values()][-1:]))
+        own = [check.reason for a in theorem.assumptions if (check := a.check(c, s)).status == FAILS]
+        return " ".join(("no step size gives a decrease.", *own[-1:]))
     steps = dict(theorem.recommended(c, s, e.rounds))
     if LR in steps and not isinstance(e.solver, SGD | GD):
         return f"it is about gradient steps, which {type(e.solver).__name__} does not make; use --solver sgd or gd."
