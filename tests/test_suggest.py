@@ -13,7 +13,7 @@ import pytest
 import fedloom as fl
 from fedloom.cli import main
 from fedloom.diagnosis import PRACTICE, from_theory, suggest
-from fedloom.diagnosis.starts import Usual
+from fedloom.diagnosis.starts import Usual, write_new
 from fedloom.experiments import experiment, from_toml, read_study, resume_tuning, tune
 from fedloom.theory import UNKNOWN, Constants, Measured
 
@@ -185,7 +185,7 @@ def test_what_theory_cannot_give_is_refused_in_a_sentence(algorithm, solver, kno
 
 def test_why_there_is_no_step_size_is_not_what_else_fails():
     e = even(fl.FedProx(), fl.cohorts.bernoulli(0.5))  # a departure, too
-    with pytest.raises(ValueError, match="no step size gives a decrease. rho is at most"):
+    with pytest.raises(ValueError, match=r"no step size gives a decrease\. rho is at most"):
         from_theory(e, measured=made_up(mu=0.1, rho=0.0, B=2.0))
 
 
@@ -282,10 +282,14 @@ def test_practice_can_be_run_and_learns(name):
     assert last < 0.5 * first
 
 
-def test_nothing_is_overwritten(capsys, tmp_path):
+def test_nothing_is_overwritten(capsys, tmp_path, monkeypatch):
     (tmp_path / "mine.toml").write_text("mine")
-    assert main(["suggest", "quadratics", "--algorithms", "feddyn", "--out", "mine.toml"]) == 2
+    with monkeypatch.context() as patched:  # it is said before anything is measured
+        patched.setattr("fedloom.cli.suggesting.suggest", lambda *a, **k: pytest.fail("measured"))
+        assert main(["suggest", "quadratics", "--algorithms", "feddyn", "--out", "mine.toml"]) == 2
     assert "mine.toml exists already" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"mine\.toml exists already"):  # made while constants were measured
+        write_new("theirs", tmp_path / "mine.toml")
     assert (tmp_path / "mine.toml").read_text() == "mine"
     for _ in range(2):
         assert main(["suggest", "quadratics", "--algorithms", "feddyn", "--quiet"]) == 0
