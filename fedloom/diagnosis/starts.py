@@ -58,7 +58,7 @@ PRACTICE: dict[str, tuple[Usual, ...]] = {
     "feddyn-onegd": (Usual("algorithm.alpha", 2, "L", "a gradient step of 1/(2L); the theorem wants at least 50 L"),),
     "feddr": (
         Usual(LR, 1, "1/L", _LOCAL),
-        Usual("algorithm.eta", 10, "1/L", "30 times the 1/(3L) of corollary 3.1: local steps then go further"),
+        Usual("algorithm.eta", 30, "1/L", "clients go further than with the 1/(3L) of corollary 3.1"),
         Usual("algorithm.alpha", 1, "", "as in corollary 3.1"),
     ),
     "fedadagrad": (
