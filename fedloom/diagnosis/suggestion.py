@@ -4,6 +4,7 @@ Theorems assume more than experiments keep to. What fails is said, and the step 
 those that somebody has proved something about, usually small.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
@@ -154,7 +155,7 @@ def _setting(e: Experiment, checked: Checked) -> tuple[Setting, list[str]]:
         return s, []
     at_work = checked.loaded.federation.clients if s.cohort is None else s.cohort
     tau = math.ceil(at_work / e.buffer)
-    late = Setting(**{**vars(s), "staleness": tau})
+    late = dataclasses.replace(s, staleness=tau)
     return late, [f"Delays are taken to be at most {tau} updates, as for {at_work} clients of equal speed."]
 
 
