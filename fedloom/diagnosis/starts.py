@@ -33,8 +33,8 @@ class Usual(NamedTuple):
     reason: str
 
 
-_LOCAL = "the largest local step that is stable; theorems divide it by the number of local steps"
-_HALF = "adaptive servers and control variates tolerate less than the largest local step that is stable"
+_LOCAL = "a step with which gradient descent is stable; theorems about K local steps divide it by K"
+_HALF = "half of the usual local step, as adaptive servers and control variates like it"
 _SERVER = "the server takes the mean of the models; theorems have more, because their local steps are so small"
 
 NO_THEOREM = "There is no theorem about it here: a stable local step, and the method's defaults."
