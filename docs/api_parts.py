@@ -52,8 +52,9 @@ PARTS = {
     "systems": Part(
         "Systems",
         "Clients on a simulated clock. The guide is [Asynchrony and unreliable clients](../systems.md).",
-        ("fedloom.systems", *_within("fedloom.systems", "compute network availability faults"), "fedloom.theory"),
+        ("fedloom.systems", *_within("fedloom.systems", "compute network availability faults")),
     ),
+    "theory": Part("Theory", "The guide is [Theory](../theory.md).", ("fedloom.theory", "fedloom.diagnosis")),
     "engines": Part(
         "Engines",
         "Functions that run an algorithm. The guide is [Engines](../engines.md).",

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import jax
 
-from fedloom.cli import checking, experimenting, growing, listing, taking, tuning
+from fedloom.cli import checking, experimenting, growing, listing, suggesting, taking, tuning
 from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
@@ -62,6 +62,7 @@ def parser(complete: bool = False) -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     experimenting.add(commands, complete)
     growing.add(commands)
+    suggesting.add(commands, complete)
     tuning.add(commands, complete)
     taking.add(commands)
     checking.add(commands, complete)

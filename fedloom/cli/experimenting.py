@@ -10,6 +10,7 @@ import fedloom
 from fedloom import sinks
 from fedloom.cli.flags import add_fields, add_terms, changes, target, terms
 from fedloom.cli.output import conclude, new_directory, out_directory, outputs, progress, say_how_long, say_notes
+from fedloom.cli.suggesting import with_theory
 from fedloom.experiments.arguments import seed_list
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import SEEDS, comparison, own_target
@@ -84,6 +85,9 @@ def add(commands: Any, complete: bool) -> None:
     r.add_argument("task", metavar="TASK", help="a task or a TOML file", choices=tasks)
     r.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
     r.add_argument("--seed", type=int, metavar="N", help=FIELDS["seed"].metadata["doc"])
+    r.add_argument(
+        "--theory", action="store_true", help="use the step sizes that a theorem recommends, and say what it assumes"
+    )
     add_fields(r, complete)
     outputs(r, dry=True)
 
@@ -192,6 +196,8 @@ def _compare(given: argparse.Namespace) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     e = _experiment(given)
+    if given.theory:
+        e = with_theory(e, given)
     opened = [sinks.sink(s) for s in given.sink]
     if given.dry_run:
         return say_how_long([(method_name(e.algorithm), e)])

@@ -18,6 +18,7 @@ which `fedloom run` and `fedloom compare` take.
 examples:
   fedloom tune digits --algorithms fedavg,feddyn
   fedloom tune digits --engine events --points 32 --seeds 5
+  fedloom suggest digits --out start.toml && fedloom tune digits --around start.toml
 """
 
 
@@ -51,6 +52,9 @@ def add(commands: Any, complete: bool) -> None:
     t.add_argument(
         "--select", metavar="METRIC", help="the metric to judge by (default: that of the task's target, on validation)"
     )
+    t.add_argument(
+        "--around", metavar="FILE", help="a file of `fedloom suggest`: the searches start at its practical values"
+    )
     add_fields(t, complete, leave_out=("algorithm", "validation", "evaluate"))
     outputs(t)
 
@@ -65,6 +69,7 @@ def _tune(given: argparse.Namespace) -> int:
         variant=given.variant,
         validation=given.validation,
         select=given.select,
+        around=given.around,
         directory=new_directory(given, given.task),
         progress=Searching(progress(given)),
         sinks=[sinks.sink(name) for name in given.sink],

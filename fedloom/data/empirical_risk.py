@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedloom.client import Federation, normalised
-from fedloom.data.passes import chunk_width, in_chunks, rows_at_once, sum_of_pass
+from fedloom.data.passes import BUSY, chunk_width, in_chunks, rows_at_once, sum_of_pass
 from fedloom.data.split import Split
 from fedloom.hyperparameters import frozen
 from fedloom.loss import Coupled, Loss, Summed
@@ -83,6 +83,8 @@ class EmpiricalRisk(NamedTuple):
 
     def _pass(self, of_chunk: Callable[..., Any], zero: Any, params: Any, key: Key | None = None) -> Any:
         """The mean over the local examples of what `of_chunk(risk, params, positions, mask, key)` sums over a chunk."""
+        if isinstance(self.loss_of, Coupled):  # it is given all rows together
+            return of_chunk(self, params, *self._all(), key)
 
         def of_some(shared: Any, given: Any, positions: jax.Array, mask: jax.Array) -> Any:
             params, offset, key = given
@@ -95,30 +97,44 @@ class EmpiricalRisk(NamedTuple):
         return jax.tree.map(lambda x: x / jnp.maximum(self.size, 1), total)
 
     def loss(self, w: Vector) -> Scalar:
-        params = self.unravel(w)
-        if isinstance(self.loss_of, Coupled):
-            return self._batch_loss(params, *self._all(), None)
-        return self._pass(EmpiricalRisk._batch_loss, jnp.zeros((), w.dtype), params)
+        return self._pass(EmpiricalRisk._batch_loss, jnp.zeros((), w.dtype), self.unravel(w))
 
     def grad(self, w: Vector) -> Vector:
         return ravel(self.full_grad(self.unravel(w), None))
 
     def full_grad(self, params: Any, key: Key | None) -> Any:
         gradient = jax.grad(EmpiricalRisk._batch_loss, argnums=1)
-        if isinstance(self.loss_of, Coupled):
-            return gradient(self, params, *self._all(), key)
         return self._pass(gradient, jax.tree.map(jnp.zeros_like, params), params, key)
+
+    def _loss_at(self, w: Vector, *rest: Any) -> Scalar:
+        return self._batch_loss(self.unravel(w), *rest)
 
     def curvature(self, w: Vector) -> jax.Array:
         """The Hessian of F at w, for small models."""
+        return self._pass(jax.hessian(EmpiricalRisk._loss_at, argnums=1), jnp.zeros((w.size, w.size), w.dtype), w)
 
-        def loss(self: "EmpiricalRisk", w: Vector, *rest: Any) -> Scalar:
-            return self._batch_loss(self.unravel(w), *rest)
+    def curved(self, w: Vector, v: Vector) -> Vector:
+        """The Hessian of F at w times v, without the Hessian."""
 
-        hessian = jax.hessian(loss, argnums=1)
-        if isinstance(self.loss_of, Coupled):
-            return hessian(self, w, *self._all(), None)
-        return self._pass(hessian, jnp.zeros((w.size, w.size), w.dtype), w)
+        def product(self: "EmpiricalRisk", point: tuple[Vector, Vector], *rest: Any) -> Vector:
+            gradient = jax.grad(EmpiricalRisk._loss_at, argnums=1)
+            return jax.jvp(lambda w: gradient(self, w, *rest), point[:1], point[1:])[1]
+
+        return self._pass(product, jnp.zeros_like(w), (w, v))
+
+    def spread(self, w: Vector, mean: Vector) -> Vector:
+        """Of each coordinate: the mean over examples, if uncoupled, of (its derivative for one - mean)^2."""
+
+        def squares(self: "EmpiricalRisk", point: tuple[Vector, Vector], positions: Any, mask: Any, key: Any) -> Vector:
+            def deviation(position: jax.Array) -> Vector:
+                one = position[None], jnp.ones(1, bool), key
+                return jax.grad(EmpiricalRisk._loss_at, argnums=1)(self, point[0], *one) - point[1]
+
+            return mask.astype(w.dtype) @ jax.vmap(deviation)(jnp.where(mask, positions, 0)) ** 2
+
+        # Gradients of single examples are as large as the model: few of them at a time.
+        few = self._replace(width=max(min(self.width, BUSY // w.size), 1))
+        return few._pass(squares, jnp.zeros_like(w), (w, mean))
 
     def batch_grad(self, params: Any, positions: jax.Array, mask: jax.Array, key: Key) -> Any:
         total = jax.grad(self._batch_loss)(params, positions, mask, key)

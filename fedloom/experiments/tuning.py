@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedloom.experiments.arguments import Names, name_list, reporter
+from fedloom.experiments.around import around as starts_of
 from fedloom.experiments.changes import changed
 from fedloom.experiments.comparisons import comparison
 from fedloom.experiments.definition import Experiment
@@ -46,6 +47,7 @@ def tune(
     variant: str | None = None,
     validation: float = 0.2,
     select: str | None = None,
+    around: str | os.PathLike[str] | None = None,
     directory: str | os.PathLike[str] | None = None,
     progress: Progress | bool | None = None,
     sinks: Sequence[OpenSink] = (),
@@ -53,9 +55,9 @@ def tune(
 ) -> Study:
     """Tune methods on a task with equal effort, then compare the best point of each on fresh seeds.
 
-    A search starts at the task's settings and goes on in half decades until the best value of every field lies between
-    others that were tried; remaining points are spent on steps half as large. If a best value still lies at an edge,
-    all methods get more points, up to twice as many.
+    A search starts at the task's settings, or at those of a file, and goes on in half decades until the best value of
+    every field lies between others that were tried; remaining points are spent on steps half as large. If a best value
+    still lies at an edge, all methods get more points, up to twice as many.
 
     Args:
         task: the name of a task, FILE.py:NAME, or a task.
@@ -65,6 +67,8 @@ def tune(
         variant: the settings of the task at which the searches start; the first for the engine if None.
         validation: the share of each client's training examples by which points are judged.
         select: the metric to judge by; None: what the task's target is about, on validation data.
+        around: a file of `fedloom suggest`, whose "practice" values are where the searches start; methods that it does
+            not have start at the task's settings.
         directory: a new directory; None keeps everything in memory.
         progress: True for a bar, or a progress reporter, which is also told after every batch of points.
         sinks: destinations for the rows of the comparison, besides the logs.
@@ -79,6 +83,9 @@ def tune(
     if others := [a for a in algorithms or () if not isinstance(a, str)]:
         raise ValueError(f"algorithms must be names, such as 'fedavg'; got {others[0]!r}.")
     bases = dict(comparison(task, algorithms, seeds=[0], variant=variant, changes=changes))
+    if around is not None:
+        started = starts_of(bases, around)
+        bases = {name: changed(e, changes) for name, e in started.items()}  # what is given wins
     first = next(iter(bases.values()))
     tuning = Tuning(bases, points, seeds, validation, _metric(first) if select is None else select)
     _check(tuning)

@@ -30,10 +30,10 @@ class Exact(Solver):
             return problem.gradient(jnp.zeros_like(v), v)
 
         start = problem.start
-        v = start - jnp.linalg.solve(_hessian(objective, start) + jax.jacfwd(terms)(start), gradient(start))
+        v = start - jnp.linalg.solve(hessian(objective, start) + jax.jacfwd(terms)(start), gradient(start))
         return Solution(v, objective.size, residual=jnp.linalg.norm(gradient(v)))
 
 
-def _hessian(objective: Objective, w: jax.Array) -> jax.Array:
+def hessian(objective: Objective, w: jax.Array) -> jax.Array:
     """Of F_k. An objective that has examples goes through them itself: a pass, whatever the sizes of the others are."""
     return objective.curvature(w) if hasattr(objective, "curvature") else jax.jacfwd(objective.grad)(w)

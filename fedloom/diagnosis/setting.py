@@ -1,0 +1,70 @@
+"""What an experiment does, as far as theorems ask."""
+
+import numpy as np
+
+from fedloom import cohorts
+from fedloom.client import Solver, StepSolver
+from fedloom.cohorts import CohortRule
+from fedloom.experiments.definition import Checked, Experiment
+from fedloom.regularizers import none
+from fedloom.schedules import Schedule
+from fedloom.solvers import GD, SGD, Exact, ToTolerance
+from fedloom.theory import Setting
+
+
+def setting_of(e: Experiment, checked: Checked) -> Setting:
+    """The setting of an experiment; what no theorem speaks of is in its departures."""
+    federation = checked.loaded.federation
+    clients = federation.clients
+    size, replacement, odd = _cohort(e.cohort, clients)
+    steps, inexactness, more = _solver(e.solver, federation.known_sizes)
+    regularizer = getattr(e.algorithm, "g", none()) != none()
+    late = e.engine == "events"
+    departures = [*odd, *more]
+    if late:
+        departures.append("Replies are late by as much as it happens; a delay has to be given for a bound.")
+    if e.on_nonfinite == "drop" or (e.system is not None and not late):
+        departures.append("Clients may be lost or left out.")
+    return Setting(size, replacement, steps, inexactness, regularizer, departures=tuple(departures))
+
+
+def _cohort(rule: CohortRule, clients: int) -> tuple[int | None, bool, list[str]]:
+    """The size, whether clients may be drawn twice, and what is not covered."""
+    if isinstance(rule, cohorts.everyone):
+        return None, False, []
+    if isinstance(rule, cohorts.with_replacement):
+        return rule.m, True, []
+    if isinstance(rule, cohorts.uniform | cohorts.seeded_by_round):
+        return min(rule.m, clients), False, []
+    if isinstance(rule, cohorts.bernoulli):
+        return max(1, round(rule.q * clients)), False, ["Cohorts have no fixed size."]
+    inner = getattr(rule, "of", None)
+    size, replacement, odd = (
+        _cohort(inner, clients) if isinstance(inner, CohortRule) else (rule.room(clients), False, [])
+    )
+    return size, replacement, [*odd, f"The cohort rule {type(rule).__name__} is not uniform drawing."]
+
+
+def _solver(solver: Solver, sizes: np.ndarray | None) -> tuple[int | None, float | None, list[str]]:
+    """Local steps K, the inexactness of a minimisation, and what is not covered."""
+    if isinstance(solver, Exact):
+        return None, 0.0, []
+    if isinstance(solver, ToTolerance):
+        known = solver.criterion.startswith("relative") and not isinstance(solver.tolerance, Schedule)
+        return None, solver.tolerance if known else None, []  # type: ignore[return-value] # a number, if it is known
+    if not isinstance(solver, StepSolver):
+        return None, None, [f"The solver {type(solver).__name__} is not gradient descent."]
+    if sizes is None:
+        sizes = np.ones(1, int)  # clients that are no examples, such as quadratics: all alike
+    steps = np.atleast_1d(np.asarray(solver.steps_for(sizes, int(sizes.max()), 1.0)))
+    found = []
+    if steps.min() < steps.max():
+        found.append(f"Clients make from {steps.min()} to {steps.max()} local steps.")
+    if not isinstance(solver, SGD | GD):
+        found.append(f"The solver {type(solver).__name__} is not gradient descent.")
+    if isinstance(getattr(solver, "lr", None), Schedule):
+        found.append("The step size changes from round to round.")
+    for name in ("momentum", "weight_decay", "clip"):
+        if getattr(solver, name, None):
+            found.append(f"Local steps have {name.replace('_', ' ')}.")
+    return int(steps.max()), 0.0, found
