@@ -305,6 +305,7 @@ def test_numbers_and_chunks_of_clients_do_not_matter(way, monkeypatch):
     if way == "sampled":
         for module, name, value in ((gradients, "SINGLE", 0), (curvature, "DENSE", 0), (curvature, "WORK", 2000)):
             monkeypatch.setattr(module, name, value)
+        monkeypatch.setattr(curvature, "OVERHEAD", 0)
         monkeypatch.setattr(gradients, "DRAWN", 2 * 32 * 4 * 4)
         monkeypatch.setattr(gradients, "AT_ONCE", 8)
     new = np.array([3, 0, 4, 1, 2])
@@ -325,6 +326,7 @@ def test_some_of_many_clients(monkeypatch):
     federation = fl.quadratics(clients=40, dimension=20, seed=1)
     plain = _Plain(federation, federation.weights)
     monkeypatch.setattr(curvature, "DENSE", 0)
+    monkeypatch.setattr(curvature, "OVERHEAD", 0)
     monkeypatch.setattr(curvature, "WORK", 4 * 40 * 20)  # 4 products with the Hessian of f
     found = constants(plain, np.ones(20))
     looked = ~np.isnan(found.L_k)
@@ -359,6 +361,16 @@ def test_the_smallest_eigenvalue_by_lanczos(monkeypatch):
         expected, found = constants(federation, W), constants(_Plain(federation, federation.weights), W)
         for name in ("L", "L_f", "mu", "rho"):
             assert getattr(found, name).value == pytest.approx(getattr(expected, name).value, rel=1e-8, abs=1e-10)
+
+
+def test_lanczos_basis_stays_orthogonal():
+    """Else the largest eigenvalue would be found again and again in place of others."""
+    h = jnp.asarray(np.diag(np.geomspace(1, 1e8, 60)))
+    start = jnp.ones(60) / np.sqrt(60)
+    alpha, beta, basis = curvature.lanczos(lambda v: h @ v, start, 40)
+    np.testing.assert_allclose(basis @ basis.T, np.eye(40), atol=1e-12)
+    t = np.diag(alpha) + np.diag(beta[:-1], 1) + np.diag(beta[:-1], -1)
+    np.testing.assert_allclose(basis @ h @ basis.T, t, atol=1e-6)  # of 1e8
 
 
 def test_the_worst_over_a_trajectory():

@@ -10,6 +10,7 @@ so that H has an eigenvalue within this of theta. That it is the extreme one is 
 so unless the extreme one is very close to the next.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedloom.client import Federation, Objective
+from fedloom.data.empirical_risk import Examples
 from fedloom.data.quadratic import Quadratics
 from fedloom.problem import Vector
 from fedloom.solvers.exact import hessian
@@ -28,6 +30,8 @@ from fedloom.theory.gradients import blocks, sizes_of, spaced
 DENSE = 256  # parameters up to which Hessians are formed
 WORK = 2**35  # examples times parameters, over all products with Hessians
 STEPS = 24  # of Lanczos' method
+OVERHEAD = 100  # examples whose products with the Hessian would take as long as the rest of a step
+WIDE = 64  # examples in a chunk
 FEW = 10  # with fewer steps the start must be a good one
 
 
@@ -52,12 +56,13 @@ def spectrum(
     if d <= DENSE and n * d * d <= WORK * effort:
         return _dense(federation, p, w)
     steps = min(STEPS, d)
-    clients = spaced(distance, max(int(WORK * effort / (steps * d * n / len(p))), 2))
+    clients = spaced(distance, max(int(WORK * effort / (steps * d * (n / len(p) + OVERHEAD))), 2))
+    wide = _in_wide_chunks(federation)
     start = _random_direction(w, seed)
     found, vectors = [], []
     groups, _ = blocks(clients, 2 * steps * d)
     for ks in groups:
-        alpha, beta, basis = _of_clients(federation, jnp.asarray(ks), w, start, steps)
+        alpha, beta, basis = _of_clients(wide, jnp.asarray(ks), w, start, steps)
         ends = [_ends(a, b, w.dtype, d) for a, b in zip(np.asarray(alpha, float), np.asarray(beta, float), strict=True)]
         found += [end[:4] for end in ends]
         vectors.append(_combined(jnp.asarray([end[4] for end in ends], w.dtype), basis))
@@ -68,6 +73,13 @@ def spectrum(
     alpha, beta, _ = _of_f(federation, w, start, steps_f)
     theta, off = _ends(np.asarray(alpha, float), np.asarray(beta, float), w.dtype, d)[:2]
     return Spectrum(clients, largest, smallest, largest_error, smallest_error, Measured(theta, off))
+
+
+def _in_wide_chunks(federation: Federation) -> Federation:
+    """Products with the Hessian of a large model take long whatever the number of examples: rather a few too many."""
+    if not isinstance(federation, Examples):
+        return federation
+    return dataclasses.replace(federation, width=max(federation.width, min(federation.capacity, WIDE)))
 
 
 def _rounding(largest: Any, dtype: Any, d: int) -> Any:
@@ -124,8 +136,8 @@ def lanczos(times: Callable[[Vector], Vector], start: Vector, steps: int) -> tup
         basis = basis.at[j].set(v)
         u = times(v)
         alpha = alpha.at[j].set(u @ v)
-        for _ in range(2):  # against all vectors so far, twice, or rounding would bring copies of eigenvalues
-            u = u - (basis @ u) @ basis
+        u = u - alpha[j] * v - beta[j - 1] * basis[j - 1]  # in the first step beta[-1] is still 0
+        u = u - (basis @ u) @ basis  # nothing but rounding, which would else bring copies of eigenvalues
         size = jnp.linalg.norm(u)
         return basis, alpha, beta.at[j].set(size), u / jnp.where(size > 0, size, 1)
 
