@@ -12,8 +12,9 @@ from fedloom import cohorts
 from fedloom.algorithm import Server
 from fedloom.algorithms.feddyn import FedDyn, FedDynOneGD
 from fedloom.hyperparameters import frozen
-from fedloom.theory import THEOREMS, Setting
+from fedloom.theory import THEOREMS, Measured, Setting
 from fedloom.theory.linear_speedup import as_printed
+from fedloom.theory.slack import MOST, converging, quadratic_constants, slack
 from tests.bound_problems import (
     Problem,
     convex,
@@ -306,6 +307,38 @@ def test_fedadagrad_and_fedadam_converge_with_the_recommended_steps():
         short, _ = left_of(name, robust(), full_gradients, 25, Setting(local_steps=K))
         long, _ = left_of(name, robust(), full_gradients, 400, Setting(local_steps=K))
         assert long[-1] < 0.9 * short[-1]
+
+
+# Slack.
+
+
+def test_slack_of_a_method_that_is_gradient_descent():
+    """FedAvg with one local step and everyone diverges above 2 / L_f; theorem 1 allows min(1/(8L), 1/(L eta))."""
+    problem, theorem = strongly_convex(), THEOREMS["fedavg-1"]
+    c = dataclasses.replace(problem.constants, sigma_g=Measured(1.0))
+    s, rounds = Setting(local_steps=1), 100
+    converges = converging(
+        theorem, problem.federation, problem.w, lambda steps: fl.GD(lr=float(steps["solver.lr"]), steps=1), rounds
+    )
+    found = slack(theorem, c, s, rounds, converges, precision=1.02)
+    eta = theorem.recommended(c, s, rounds)["algorithm.lr"]
+    assert found.largest == pytest.approx(2 / (c.L_f.value * eta), rel=0.03)
+    assert found.allowed == pytest.approx(min(1 / (8 * c.L.value), 1 / (c.L.value * eta)), rel=2e-3)
+    assert found.ratio == pytest.approx(found.largest / found.allowed)
+
+
+def test_a_method_that_always_converges_has_all_the_slack_that_is_looked_for():
+    """FedDyn with exact solves of convex problems, which is ADMM."""
+    problem, theorem = strongly_convex(), THEOREMS["feddyn-3"]
+    converges = converging(theorem, problem.federation, problem.w, lambda steps: fl.Exact(), 40)
+    assert slack(theorem, problem.constants, Setting(), 40, converges).ratio == MOST
+
+
+def test_closed_forms_for_slack_are_those_of_these_tests():
+    for problem in (strongly_convex(), indefinite(), shared_optimum()):
+        ours = quadratic_constants(problem.federation, problem.w)
+        for name in ("L", "L_f", "mu", "rho", "sigma_g_mean", "B", "D", "gap"):
+            assert getattr(ours, name).value == pytest.approx(getattr(problem.constants, name).value, rel=1e-9), name
 
 
 # What is printed and does not hold.
