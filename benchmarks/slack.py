@@ -3,10 +3,18 @@
 For each theorem: the longest step that it allows on small quadratics, the longest that does not diverge, their ratio.
 """
 
-import jax
+import os
 
-from fedloom.theory import THEOREMS
-from fedloom.theory.slack import MOST, table
+# Many small programs, each run for a moment: XLA's older code generator without optimization compiles them faster.
+FLAGS = (
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+)
+os.environ.setdefault("XLA_FLAGS", FLAGS)
+
+import jax  # noqa: E402 (XLA reads its flags first)
+
+from fedloom.theory import THEOREMS  # noqa: E402
+from fedloom.theory.slack import MOST, table  # noqa: E402
 
 
 def main() -> None:

@@ -376,6 +376,23 @@ def test_feddr_as_printed_is_exceeded_if_started_at_the_optimum():
     runs = points(theorem, problem, steps, fl.Exact(), 30)
     left, _ = theorem.left.curve(runs, problem.gradient, problem.constants, Setting(), steps)
     assert left.max() > 1e-5
+    # Algorithm 1 to the letter, with everyone and g = 0: x_tilde and x_bar start at w_0 whatever the first proxes are.
+    a, b = np.asarray(problem.federation.hessians), np.asarray(problem.federation.centers)
+    eta, mean = steps["algorithm.eta"], np.broadcast_to(star, b.shape)
+
+    def prox(y):
+        return np.stack(
+            [np.linalg.solve(np.eye(4) + eta * h, v + eta * h @ o) for h, v, o in zip(a, y, b, strict=True)]
+        )
+
+    y, x_tilde = mean, star
+    x = prox(y)
+    for _ in range(3):
+        x_hat = 2 * x - y
+        y = y + (x_tilde - x)
+        x = prox(y)
+        x_tilde = x_tilde + (2 * x - y - x_hat).mean(0)
+    assert problem.gradient(x_tilde) > 1e-5
     assert np.all(left <= [theorem.bound(t, problem.constants, Setting(), steps) for t in range(1, 31)])
 
 
