@@ -12,8 +12,9 @@ from fedloom import cohorts
 from fedloom.algorithm import Server
 from fedloom.algorithms.feddyn import FedDyn, FedDynOneGD
 from fedloom.hyperparameters import frozen
-from fedloom.theory import THEOREMS, Setting
+from fedloom.theory import THEOREMS, Measured, Setting
 from fedloom.theory.linear_speedup import as_printed
+from fedloom.theory.slack import MOST, converging, quadratic_constants, slack
 from tests.bound_problems import (
     Problem,
     convex,
@@ -102,8 +103,8 @@ CASES = [
     Case("feddyn-5-nonconvex", indefinite, exact, 0.02, SOME),
     Case("fedavg-1", noisy, noisy_gradients, 0.1),
     Case("fedavg-1", robust, full_gradients, 0.01),
-    Case("fedavg-2-without-replacement", noisy, noisy_gradients, 0.03, SOME),
-    Case("fedavg-2-with-replacement", noisy, noisy_gradients, 0.03, TWICE, True),
+    Case("fedavg-2-without-replacement", noisy, noisy_gradients, 0.015, SOME),
+    Case("fedavg-2-with-replacement", noisy, noisy_gradients, 0.01, TWICE, True),
     Case("fedavg-2-without-replacement", robust, full_gradients, 2e-3, SOME),
     Case("feddr-3.1", indefinite, exact, 5e-3),
     Case("feddr-3.1", indefinite, exact, 5e-4, SOME),
@@ -159,6 +160,33 @@ def test_bounds_hold_at_every_round_and_are_not_void(case):
     low, high = compared(case, seed=0)
     assert np.all(low <= 1)
     assert np.max(high) >= case.close  # a bound this much smaller would fail
+
+
+def at_the_optimum(seed=0):
+    """Only how clients differ there can move the model."""
+    there = strongly_convex(seed).federation
+    return quadratic_problem(np.asarray(there.hessians), np.asarray(there.centers), there.optimum())
+
+
+OPTIMUM = [
+    Case("feddyn-2", at_the_optimum, exact, 4e-4, SOME),
+    Case("feddyn-3", at_the_optimum, exact, 5e-6, SOME),
+    Case("feddyn-4", at_the_optimum, exact, 4e-4, SOME),
+    Case("feddyn-5-convex", at_the_optimum, exact, 4e-4, SOME),
+    Case("feddyn-5-strongly-convex", at_the_optimum, exact, 4e-4, SOME),
+    Case("feddyn-5-nonconvex", at_the_optimum, exact, 4e-4, SOME),
+    Case("feddr-3.1", at_the_optimum, exact, 5e-5, SOME),
+    Case("scaffold-convex", at_the_optimum, full_gradients, 4e-4, SOME),
+    Case("scaffold-strongly-convex", at_the_optimum, full_gradients, 4e-4, SOME),
+]
+
+
+@pytest.mark.parametrize("case", OPTIMUM, ids=str)
+def test_terms_of_heterogeneity_alone_are_enough(case):
+    """D = 0 and f(w_0) = f* leave only these."""
+    low, high = compared(case, seed=0)
+    assert np.all(low <= 1)
+    assert np.max(high) >= case.close
 
 
 @pytest.mark.exhaustive
@@ -308,6 +336,38 @@ def test_fedadagrad_and_fedadam_converge_with_the_recommended_steps():
         assert long[-1] < 0.9 * short[-1]
 
 
+# Slack.
+
+
+def test_slack_of_a_method_that_is_gradient_descent():
+    """FedAvg with one local step and everyone diverges above 2 / L_f; theorem 1 allows min(1/(8L), 1/(L eta))."""
+    problem, theorem = strongly_convex(), THEOREMS["fedavg-1"]
+    c = dataclasses.replace(problem.constants, sigma_g=Measured(1.0))
+    s, rounds = Setting(local_steps=1), 100
+    converges = converging(
+        theorem, problem.federation, problem.w, lambda steps: fl.GD(lr=float(steps["solver.lr"]), steps=1), rounds
+    )
+    found = slack(theorem, c, s, rounds, converges, precision=1.02)
+    eta = theorem.recommended(c, s, rounds)["algorithm.lr"]
+    assert found.largest == pytest.approx(2 / (c.L_f.value * eta), rel=0.03)
+    assert found.allowed == pytest.approx(min(1 / (8 * c.L.value), 1 / (c.L.value * eta)), rel=2e-3)
+    assert found.ratio == pytest.approx(found.largest / found.allowed)
+
+
+def test_a_method_that_always_converges_has_all_the_slack_that_is_looked_for():
+    """FedDyn with exact solves of convex problems, which is ADMM."""
+    problem, theorem = strongly_convex(), THEOREMS["feddyn-3"]
+    converges = converging(theorem, problem.federation, problem.w, lambda steps: fl.Exact(), 40)
+    assert slack(theorem, problem.constants, Setting(), 40, converges).ratio == MOST
+
+
+def test_closed_forms_for_slack_are_those_of_these_tests():
+    for problem in (strongly_convex(), indefinite(), shared_optimum()):
+        ours = quadratic_constants(problem.federation, problem.w)
+        for name in ("L", "L_f", "mu", "rho", "sigma_g_mean", "B", "D", "gap"):
+            assert getattr(ours, name).value == pytest.approx(getattr(problem.constants, name).value, rel=1e-9), name
+
+
 # What is printed and does not hold.
 
 
@@ -343,6 +403,23 @@ def test_feddr_as_printed_is_exceeded_if_started_at_the_optimum():
     runs = points(theorem, problem, steps, fl.Exact(), 30)
     left, _ = theorem.left.curve(runs, problem.gradient, problem.constants, Setting(), steps)
     assert left.max() > 1e-5
+    # Algorithm 1 to the letter, with everyone and g = 0: x_tilde and x_bar start at w_0 whatever the first proxes are.
+    a, b = np.asarray(problem.federation.hessians), np.asarray(problem.federation.centers)
+    eta, mean = steps["algorithm.eta"], np.broadcast_to(star, b.shape)
+
+    def prox(y):
+        return np.stack(
+            [np.linalg.solve(np.eye(4) + eta * h, v + eta * h @ o) for h, v, o in zip(a, y, b, strict=True)]
+        )
+
+    y, x_tilde = mean, star
+    x = prox(y)
+    for _ in range(3):
+        x_hat = 2 * x - y
+        y = y + (x_tilde - x)
+        x = prox(y)
+        x_tilde = x_tilde + (2 * x - y - x_hat).mean(0)
+    assert problem.gradient(x_tilde) > 1e-5
     assert np.all(left <= [theorem.bound(t, problem.constants, Setting(), steps) for t in range(1, 31)])
 
 

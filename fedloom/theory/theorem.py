@@ -51,9 +51,11 @@ class Setting:
     departures: tuple[str, ...] = ()  # sentences: what is done besides, of which no theorem speaks
 
     def everyone(self, c: Constants) -> bool:
+        """Whether all clients take part in every round."""
         return self.cohort is None or (self.cohort == c.clients and not self.replacement)
 
     def taking_part(self, c: Constants) -> int:
+        """P, the clients in a round."""
         return c.clients if self.cohort is None else self.cohort
 
     def scarcity(self, c: Constants) -> float:
