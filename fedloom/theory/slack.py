@@ -29,7 +29,7 @@ from fedloom.engines import events, simulate
 from fedloom.engines.records import NonFiniteUpdate
 from fedloom.solvers import GD, Exact
 from fedloom.systems import Delays
-from fedloom.theory.constants import Constants, Measured
+from fedloom.theory.constant import Constants, Measured
 from fedloom.theory.theorem import HOLDS, Setting, Steps, Theorem
 
 # What is the step size of a method, and whether a larger number is a larger step.
