@@ -13,8 +13,8 @@ os.environ.setdefault("XLA_FLAGS", FLAGS)
 
 import jax  # noqa: E402 (XLA reads its flags first)
 
+from fedloom.diagnosis.slack import MOST, table  # noqa: E402
 from fedloom.theory import THEOREMS  # noqa: E402
-from fedloom.theory.slack import MOST, table  # noqa: E402
 
 
 def main() -> None:

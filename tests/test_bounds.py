@@ -11,10 +11,10 @@ import fedloom as fl
 from fedloom import cohorts
 from fedloom.algorithm import Server
 from fedloom.algorithms.feddyn import FedDyn, FedDynOneGD
+from fedloom.diagnosis.slack import MOST, converging, quadratic_constants, slack
 from fedloom.hyperparameters import frozen
 from fedloom.theory import THEOREMS, Measured, Setting
 from fedloom.theory.linear_speedup import as_printed
-from fedloom.theory.slack import MOST, converging, quadratic_constants, slack
 from tests.bound_problems import (
     Problem,
     convex,

@@ -31,7 +31,8 @@ from fedloom.experiments.definition import Checked, Experiment, method_name
 from fedloom.schedules import Schedule
 from fedloom.solvers import GD, SGD, ToTolerance
 from fedloom.theory import THEOREMS, Constants, Setting, Theorem, constants
-from fedloom.theory.theorem import CONVEX, EXACT, FAILS, HOLDS, STRONGLY_CONVEX, UNKNOWN
+from fedloom.theory.assumptions import CONVEX, EXACT, STRONGLY_CONVEX
+from fedloom.theory.theorem import FAILS, HOLDS, UNKNOWN
 
 LR = "solver.lr"
 WITHOUT_SOLVER = (FedSGD, FedDynOneGD)  # they take gradients themselves

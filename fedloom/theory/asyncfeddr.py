@@ -31,9 +31,10 @@ import math
 import numpy as np
 
 from fedloom.algorithms.feddr import FedDR
+from fedloom.theory.assumptions import EQUAL_WEIGHTS, EXACT, SMOOTH, at_start
 from fedloom.theory.constant import Constants
 from fedloom.theory.feddr import CITATION, GRADIENTS, reach
-from fedloom.theory.theorem import EQUAL_WEIGHTS, EXACT, SMOOTH, Range, Setting, Steps, Theorem, at_start
+from fedloom.theory.theorem import Range, Setting, Steps, Theorem
 
 
 def asyncfeddr_rho(alpha: float, eta: float, smoothness: float, clients: int, tau: int) -> float:

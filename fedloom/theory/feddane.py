@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 
 from fedloom.algorithms.feddane import FedDANE
-from fedloom.theory.constant import Constants
-from fedloom.theory.theorem import (
+from fedloom.theory.assumptions import (
     CONVEX,
     DISSIMILAR,
     EQUAL_WEIGHTS,
@@ -36,16 +35,11 @@ from fedloom.theory.theorem import (
     NO_REGULARIZER,
     SMOOTH,
     SYNCHRONOUS,
-    Assumption,
-    Check,
-    Left,
-    Range,
-    Setting,
-    Steps,
-    Theorem,
     own_smoothness,
     rho_positive,
 )
+from fedloom.theory.constant import Constants
+from fedloom.theory.theorem import Assumption, Check, Left, Range, Setting, Steps, Theorem
 
 CITATION = "Li et al., Asilomar 2019, arXiv:2001.01920"
 LEFT = Left("mean over t = 0 .. T-1 of E |grad f(w_t)|^2", "gradient", "mean")

@@ -42,19 +42,9 @@ Left out: inexact solves, whose constants C_2 and C_3 need formula 33.
 import math
 
 from fedloom.algorithms.feddr import FedDR
+from fedloom.theory.assumptions import EQUAL_WEIGHTS, EXACT, SMOOTH, SYNCHRONOUS, at_start
 from fedloom.theory.constant import Constants
-from fedloom.theory.theorem import (
-    EQUAL_WEIGHTS,
-    EXACT,
-    SMOOTH,
-    SYNCHRONOUS,
-    Left,
-    Range,
-    Setting,
-    Steps,
-    Theorem,
-    at_start,
-)
+from fedloom.theory.theorem import Left, Range, Setting, Steps, Theorem
 
 CITATION = "Tran-Dinh et al., NeurIPS 2021, arXiv:2103.03452"
 GRADIENTS = Left(

@@ -25,8 +25,7 @@ what they give, H, is never larger, and needs no theta_k^0 to exist.
 import math
 
 from fedloom.algorithms.feddyn import FedDyn, FedDynOneGD
-from fedloom.theory.constant import Constants
-from fedloom.theory.theorem import (
+from fedloom.theory.assumptions import (
     CONVEX,
     EQUAL_WEIGHTS,
     EXACT,
@@ -35,14 +34,11 @@ from fedloom.theory.theorem import (
     STRONGLY_CONVEX,
     SYNCHRONOUS,
     WITHOUT_REPLACEMENT,
-    Left,
-    Range,
-    Setting,
-    Steps,
-    Theorem,
     at_optimum,
     at_start,
 )
+from fedloom.theory.constant import Constants
+from fedloom.theory.theorem import Left, Range, Setting, Steps, Theorem
 
 CITATION = "Acar et al., ICLR 2021, arXiv:2111.04263"
 COMMON = (SMOOTH, NO_REGULARIZER, EQUAL_WEIGHTS, WITHOUT_REPLACEMENT, SYNCHRONOUS)

@@ -38,8 +38,7 @@ from typing import Any
 import numpy as np
 
 from fedloom.algorithms.fedopt import FedAdagrad, FedAdam
-from fedloom.theory.constant import Constants, Measured
-from fedloom.theory.theorem import (
+from fedloom.theory.assumptions import (
     BOUNDED_GRADIENTS,
     BOUNDED_NOISE,
     EQUAL_WEIGHTS,
@@ -49,12 +48,9 @@ from fedloom.theory.theorem import (
     SMOOTH,
     SYNCHRONOUS,
     WITHOUT_REPLACEMENT,
-    Left,
-    Range,
-    Setting,
-    Steps,
-    Theorem,
 )
+from fedloom.theory.constant import Constants, Measured
+from fedloom.theory.theorem import Left, Range, Setting, Steps, Theorem
 
 CITATION = "Reddi et al., ICLR 2021, arXiv:2003.00295"
 LEFT = Left("min over t = 0 .. T-1 of E |grad f(w_t)|^2", "gradient", "min")

@@ -13,22 +13,10 @@ The term with sqrt(2/n) is what limits it: rho > 0 needs n > 2 B^2. Its server s
 import math
 
 from fedloom.algorithms.fedprox import FedProx
+from fedloom.theory.assumptions import DISSIMILAR, INEXACT, NO_REGULARIZER, SMOOTH, SYNCHRONOUS, rho_positive
 from fedloom.theory.constant import Constants
 from fedloom.theory.feddane import best, positive, weights
-from fedloom.theory.theorem import (
-    DISSIMILAR,
-    INEXACT,
-    NO_REGULARIZER,
-    SMOOTH,
-    SYNCHRONOUS,
-    Assumption,
-    Check,
-    Left,
-    Range,
-    Setting,
-    Theorem,
-    rho_positive,
-)
+from fedloom.theory.theorem import Assumption, Check, Left, Range, Setting, Theorem
 
 
 def rho(mu: float, c: Constants, s: Setting) -> float:

@@ -24,8 +24,7 @@ import math
 from typing import Any
 
 from fedloom.algorithms.fedavg import FedAvg
-from fedloom.theory.constant import Constants
-from fedloom.theory.theorem import (
+from fedloom.theory.assumptions import (
     BOUNDED_NOISE,
     EQUAL_WEIGHTS,
     EVERYONE,
@@ -35,14 +34,9 @@ from fedloom.theory.theorem import (
     SMOOTH,
     SYNCHRONOUS,
     WITHOUT_REPLACEMENT,
-    Assumption,
-    Check,
-    Left,
-    Range,
-    Setting,
-    Steps,
-    Theorem,
 )
+from fedloom.theory.constant import Constants
+from fedloom.theory.theorem import Assumption, Check, Left, Range, Setting, Steps, Theorem
 
 CITATION = "Yang, Fang and Liu, ICLR 2021, arXiv:2101.11203"
 LEFT = Left("min over t = 0 .. T-1 of E |grad f(w_t)|^2", "gradient", "min")

@@ -26,8 +26,7 @@ import math
 from typing import Any
 
 from fedloom.algorithms.scaffold import Scaffold
-from fedloom.theory.constant import Constants
-from fedloom.theory.theorem import (
+from fedloom.theory.assumptions import (
     BOUNDED_NOISE,
     CONVEX,
     EQUAL_WEIGHTS,
@@ -37,13 +36,10 @@ from fedloom.theory.theorem import (
     STRONGLY_CONVEX,
     SYNCHRONOUS,
     WITHOUT_REPLACEMENT,
-    Left,
-    Range,
-    Setting,
-    Steps,
-    Theorem,
     at_optimum,
 )
+from fedloom.theory.constant import Constants
+from fedloom.theory.theorem import Left, Range, Setting, Steps, Theorem
 
 CITATION = "Karimireddy et al., ICML 2020, arXiv:1910.06378"
 COMMON = (SMOOTH, NO_REGULARIZER, BOUNDED_NOISE, EQUAL_WEIGHTS, LOCAL_STEPS, WITHOUT_REPLACEMENT, SYNCHRONOUS)
