@@ -1,3 +1,10 @@
 """Theory on a task: which theorem says what about an experiment, with constants that are measured."""
 
+from fedloom.diagnosis.diagnose import Diagnosis as Diagnosis
+from fedloom.diagnosis.diagnose import Method as Method
+from fedloom.diagnosis.diagnose import diagnose as diagnose
 from fedloom.diagnosis.setting import setting_of as setting_of
+from fedloom.diagnosis.simulated import Curve as Curve
+from fedloom.diagnosis.simulated import Simulated as Simulated
+from fedloom.diagnosis.verdict import StepSize as StepSize
+from fedloom.diagnosis.verdict import Verdict as Verdict

@@ -1,0 +1,256 @@
+"""A diagnosis for a terminal, and as plain data."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedloom.diagnosis.diagnose import Diagnosis, Method
+from fedloom.diagnosis.simulated import Curve, Simulated
+from fedloom.diagnosis.verdict import FAILS, HOLDS, UNKNOWN, StepSize, Verdict
+from fedloom.experiments.text import columns
+from fedloom.hyperparameters import brief
+from fedloom.theory import Constants, Measured
+
+WIDTH = 100
+BARS = "▁▂▃▄▅▆▇█"
+MEANINGS = {
+    "L": "smoothness of the worst client",
+    "L_f": "smoothness of f, the mean",
+    "mu": "strong convexity of the worst client",
+    "rho": "weak convexity of the worst client",
+    "sigma_l": "noise of minibatches, worst client",
+    "sigma_g": "clients' gradients from that of f, the farthest",
+    "sigma_g_mean": "the same, mean over clients",
+    "B": "dissimilarity, 1 if all are alike",
+    "G": "largest entry of a minibatch's gradient",
+    "D": "distance from the start to an optimum",
+    "gap": "f at the start less its minimum",
+}
+ONE_SEED = "One run with one seed; bounds are about expectations."
+
+
+def text(d: Diagnosis) -> str:
+    """The diagnosis for a terminal."""
+    c = d.constants
+    parts = [
+        f"{d.task}: {c.clients:,} clients, {c.dimension:,} parameters, seed {d.seed}",
+        "Constants at the initial model\n" + _indented(columns(constant_rows(c))),
+    ]
+    if c.notes:
+        parts.append("\n".join(_wrapped(note, "  ") for note in c.notes))
+    parts += [_method(m) for m in d.methods]
+    if d.silent:
+        parts.append(f"No theorem is known here about {', '.join(d.silent)}.")
+    return "\n\n".join(parts)
+
+
+def constant_rows(c: Constants) -> list[tuple[str, str, str, str]]:
+    """Name, value with its error, where it holds, and what it is."""
+    rows = []
+    for name, meaning in MEANINGS.items():
+        found: Measured = getattr(c, name)
+        known = not math.isnan(found.value)
+        value = number(found.value) if known else "unknown"
+        if known and found.error > 1e-3 * abs(found.value):
+            value += " +- ?" if math.isinf(found.error) else f" +- {number(found.error, 2)}"
+        rows.append((name, value, "for all w" if name in c.everywhere else "", meaning))
+    return rows
+
+
+def number(x: float, digits: int = 3) -> str:
+    """A few digits; large ones with commas."""
+    if not math.isfinite(x):
+        return "unknown" if math.isnan(x) else "infinity"
+    return f"{x:,.0f}" if 10**digits <= abs(x) < 1e7 else f"{x:.{digits}g}"
+
+
+def headline(m: Method) -> str:
+    """What theorems say about a method, in one sentence."""
+    best = m.verdicts[0]
+    if best.status == HOLDS:
+        return f"{best.theorem.name} applies: {best.theorem.about}"
+    if best.status == UNKNOWN:
+        return f"{best.theorem.name} may apply; nothing contradicts it at the points measured. {best.theorem.about}"
+    return f"No theorem says anything about this. The nearest is {best.theorem.name}."
+
+
+def _method(m: Method) -> str:
+    e, best = m.experiment, m.verdicts[0]
+    lines = [f"{m.name}: {brief(e.algorithm)}, {brief(e.solver)}, {brief(e.cohort)}", _wrapped(headline(m), "  ")]
+    lines += [_wrapped(f"{status}: {words}", "    ") for status in (FAILS, UNKNOWN) for words in best.because(status)]
+    lines += [_wrapped(other_words(v), "  ") for v in m.verdicts[1:]]
+    lines += ["", _indented(columns(step_rows(m.steps)))]
+    if m.simulated is not None:
+        lines += ["", _simulated(m.simulated)]
+    return "\n".join(lines)
+
+
+def other_words(v: Verdict) -> str:
+    """A theorem that is not the first one, in a line."""
+    why = v.because(FAILS)
+    if not why:
+        return f"{v.theorem.name}: {v.words}."
+    more = f" ({len(why) - 1} more)" if len(why) > 1 else ""
+    return f"{v.theorem.name}: {v.words}. {why[0]}{more}"
+
+
+def step_rows(steps: Sequence[StepSize]) -> list[tuple[str, str, str, str, str]]:
+    """The table of step sizes."""
+    rows = [("step size", "allowed", "recommended", "yours", "")]
+    for s in steps:
+        good = "" if s.recommended is None else number(s.recommended)
+        rows.append((s.name, allowed_words(s), good, "" if s.own is None else number(s.own), s.words))
+    return rows
+
+
+def allowed_words(s: StepSize) -> str:
+    """The range of a step size."""
+    low, high = s.allowed
+    if math.isnan(low) or math.isnan(high):
+        return "unknown"
+    if low > high:
+        return "none"
+    if low == high:
+        return number(low)
+    if math.isinf(high):
+        return "any" if low <= 0 else f"from {number(low)}"
+    return f"up to {number(high)}" if low <= 0 else f"{number(low)} to {number(high)}"
+
+
+def left_words(s: Simulated) -> str:
+    """What the curves are."""
+    return f"{s.verdict.theorem.left.text}, after T rounds"
+
+
+def bound_words(s: Simulated) -> str:
+    """Whether the bound is one."""
+    if s.promised:
+        return "bound"
+    return "formula of the bound, which promises nothing here"
+
+
+def _simulated(s: Simulated) -> str:
+    lines = []
+    if s.curves:
+        lines += [_wrapped(f"{left_words(s)}:", "  "), _indented(columns(curve_rows(s)))]
+        lines.append(_wrapped(ONE_SEED, "  "))
+    if s.experiment is not None and not s.promised:
+        why = " ".join(s.verdict.because(FAILS))
+        lines.append(_wrapped(f"Also with the theorem's steps it is not covered: {why}", "  "))
+    return "\n".join([*lines, *(_wrapped(note, "  ") for note in s.notes)])
+
+
+def curve_rows(s: Simulated) -> list[tuple[str, ...]]:
+    """The curves at a few rounds, and as lines of bars on one logarithmic scale."""
+    longest = max(int(curve.rounds[-1]) for curve in s.curves)
+    shown = np.unique(np.round(np.geomspace(1, longest, 4)).astype(int))
+    values = np.concatenate([curve.values for curve in s.curves])
+    rows = [("", *(f"T = {t}" for t in shown), f"T = 1 to {longest}, logarithmic")]
+    for curve in s.curves:
+        at = dict(zip(curve.rounds.tolist(), curve.values.tolist(), strict=True))
+        label = bound_words(s) if curve.label == "bound" else curve.label
+        rows.append((label, *(number(at[t]) if t in at else "" for t in shown.tolist()), bars(curve, values)))
+    return rows
+
+
+def bars(curve: Curve, values: np.ndarray) -> str:
+    """A character for each round, whose height is the logarithm of the value among all `values`."""
+    good = np.log(values[np.isfinite(values) & (values > 0)])
+    low, high = (good.min(), good.max()) if good.size else (0.0, 1.0)
+    made = []
+    for v in curve.values:
+        if not math.isfinite(v):
+            made.append("?" if math.isnan(v) else "^")
+            continue
+        share = (math.log(v) - low) / (high - low) if v > 0 and high > low else 0.0
+        made.append(BARS[min(int(share * len(BARS)), len(BARS) - 1)])
+    every = max(1, -(-len(made) // 40))
+    return "".join(made[::every])
+
+
+def _wrapped(words: str, indent: str) -> str:
+    return textwrap.fill(words, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+
+
+def _indented(block: str) -> str:
+    return textwrap.indent(block, "  ")
+
+
+def plain(d: Diagnosis) -> dict[str, Any]:
+    """The diagnosis as plain data for JSON, in which what is unknown or infinite is null or text."""
+    c = d.constants
+    return {
+        "task": d.task,
+        "seed": d.seed,
+        "clients": c.clients,
+        "parameters": c.dimension,
+        "constants": {
+            name: {
+                "value": _json(getattr(c, name).value),
+                "error": _json(getattr(c, name).error),
+                "for all w": name in c.everywhere,
+            }
+            for name in MEANINGS
+        },
+        "notes": list(c.notes),
+        "methods": [_plain_method(m) for m in d.methods],
+        "without theorems": list(d.silent),
+    }
+
+
+def _plain_method(m: Method) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "method": m.name,
+        "algorithm": brief(m.experiment.algorithm),
+        "solver": brief(m.experiment.solver),
+        "cohort": brief(m.experiment.cohort),
+        "words": headline(m),
+        "theorems": [
+            {
+                "name": v.name,
+                "theorem": v.theorem.name,
+                "citation": v.theorem.citation,
+                "reading": v.theorem.reading,
+                "status": v.status,
+                "assumptions": [
+                    {"assumption": sentence, "status": check.status, "reason": check.reason}
+                    for sentence, check in v.checks.items()
+                ],
+            }
+            for v in m.verdicts
+        ],
+        "steps": [
+            {
+                "name": s.name,
+                "allowed": [_json(s.allowed.low), _json(s.allowed.high)],
+                "recommended": _json(s.recommended),
+                "own": _json(s.own),
+                "inside": s.inside,
+                "factor": _json(s.factor),
+            }
+            for s in m.steps
+        ],
+    }
+    if m.simulated is not None:
+        s = m.simulated
+        found["simulated"] = {
+            "theorem": s.verdict.name,
+            "quantity": s.verdict.theorem.left.text,
+            "status": s.verdict.status,
+            "seeds": 1,
+            "curves": {
+                curve.label: {"rounds": curve.rounds.tolist(), "values": [_json(v) for v in curve.values]}
+                for curve in s.curves
+            },
+            "notes": list(s.notes),
+        }
+    return found
+
+
+def _json(x: float | None) -> float | str | None:
+    if x is None or math.isnan(x):
+        return None
+    return float(x) if math.isfinite(x) else ("infinity" if x > 0 else "-infinity")
