@@ -147,6 +147,8 @@ def _experiments(
     silent = tuple(method_name(e.algorithm) for e in found if e not in known)
     asked = algorithms is not None or isinstance(task, Experiment)
     if silent and (asked or not known):
-        with_theorem = sorted(n for n, kind in ALGORITHMS.items() if any(t.algorithm is kind for t in THEOREMS.values()))
+        with_theorem = sorted(
+            n for n, kind in ALGORITHMS.items() if any(t.algorithm is kind for t in THEOREMS.values())
+        )
         raise ValueError(f"algorithm: no theorem about {silent[0]!r} is known here.{nearest(silent[0], with_theorem)}")
     return known, silent

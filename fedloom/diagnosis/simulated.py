@@ -17,7 +17,7 @@ from fedloom.data import Split, examples
 from fedloom.data.empirical_risk import Examples
 from fedloom.data.quadratic import Quadratics
 from fedloom.diagnosis.setting import setting_of
-from fedloom.diagnosis.verdict import FAILS, Verdict, factors, own_steps
+from fedloom.diagnosis.verdict import FAILS, Verdict, factors, number, own_steps
 from fedloom.engines import NonFiniteUpdate, asynchronous, synchronous
 from fedloom.experiments.definition import Checked, Experiment
 from fedloom.hyperparameters import brief
@@ -81,7 +81,9 @@ def simulated(
             if np.isfinite(bound).any():
                 curves.append(Curve("bound", np.arange(1, t + 1), bound))
             curve, words = _run("theorem's steps", theorem, run, c, s, steps, measure)
-            curves, notes = [*curves, *curve], notes + words
+            chosen = ", ".join(f"{name} {number(float(np.max(v)))}" for name, v in steps.items())
+            notes = [f"The theorem's steps for {t} rounds: {chosen}.", *notes, *words]
+            curves += curve
     own, words = _own(theorem, e, c, measure, rounds, work)
     return Simulated(verdict, run, (*curves, *own), tuple(notes + words))
 
@@ -97,14 +99,14 @@ def _theorems(
     cohort = e.cohort if _plain(e.cohort) else cohorts.uniform(min(s.cohort or c.clients, c.clients))
     each = float(np.mean(_sizes(loaded))) * loaded.w.size  # the work of a full gradient of a client
     members = c.clients if isinstance(cohort, cohorts.everyone) else cohort.room(c.clients)
-    notes = [] if cohort is e.cohort else [f"The run with the theorem's steps draws cohorts by {brief(cohort)}."]
+    notes = [] if cohort is e.cohort else [f"The run with the theorem's steps draws its cohorts by {brief(cohort)}."]
     minimised = EXACT in theorem.assumptions or INEXACT in theorem.assumptions
     K, batch = s.local_steps or 1, getattr(e.solver, "batch_size", None)
     if LOCAL_STEPS in theorem.assumptions:
         one = float(np.mean(np.minimum(batch or np.inf, _sizes(loaded)))) * loaded.w.size
         most = int(min(K, max(work / (t * members * one), 1)))
         if most < K:
-            notes.append(f"It makes {most} local steps in place of {K}, to save time.")
+            notes.append(f"The run with the theorem's steps makes {most} local steps in place of {K}, to save time.")
         K = most
     shape = dataclasses.replace(
         s,
@@ -113,12 +115,13 @@ def _theorems(
         inexactness=0.0 if isinstance(loaded.federation, Quadratics) or not minimised else TOLERANCE,
     )
     steps = theorem.recommended(c, shape, t)
+    if any(range_.low > range_.high for range_ in theorem.allowed(c, shape).values()):
+        return None, s, {}, ["There is no run with the theorem's steps: it allows none here."], t
     if not all(np.all(np.isfinite(v)) and np.all(np.asarray(v) >= 0) for v in steps.values()):
-        why = "constants are unknown" if math.isnan(c.L.value + c.gap.value) else "it allows none"
-        return None, s, {}, [f"The theorem recommends no step sizes here: {why}."], t
+        return None, s, {}, ["There is no run with the theorem's steps: they depend on constants that are unknown."], t
     if minimised:
         solver, passes = _nearly_exact(steps, c, loaded.federation)
-        notes.append(f"Its local problems are solved by {brief(solver)}.")
+        notes.append(f"Local problems of the run with the theorem's steps are solved by {_short(solver)}.")
         t = int(min(t, max(work / (passes * members * each), 2)))
     else:
         lr = float(steps.get("solver.lr", 0.1))
@@ -129,6 +132,14 @@ def _theorems(
     run = _only_run(dataclasses.replace(e, algorithm=algorithm, solver=solver, cohort=cohort), t)
     run = dataclasses.replace(run, engine="simulate", buffer=1, system=None)
     return run, setting_of(run, Checked(loaded, None, None)), steps, notes, t  # type: ignore[arg-type]
+
+
+def _short(solver: Solver) -> str:
+    if isinstance(solver, ToTolerance):
+        return (
+            f"gradient steps of size {number(float(solver.lr))} until the gradient is {solver.tolerance:g} of the first"  # type: ignore[arg-type]
+        )
+    return "Newton's method, exactly"
 
 
 def _plain(rule: cohorts.CohortRule) -> bool:
@@ -166,14 +177,14 @@ def _own(
     t = rounds or int(min(ROUNDS, e.rounds, work / cost))
     if t < 2 and not rounds and e.rounds > 1:
         return [], [
-            f"Your own steps are not simulated, to save time: a round computes the gradients of about "
-            f"{cost / measure.loaded.w.size:,.0f} examples. With --rounds (in Python, rounds=) they are."
+            f"The setting's own steps are not simulated, to save time: a round computes about "
+            f"{cost / measure.loaded.w.size:,.0f} gradients of examples. Choose the number of rounds, and they are."
         ]
     needed = theorem.allowed(c, s), theorem.recommended(c, s, t)
     steps = own_steps(e, factors([*needed[0], *needed[1]]))
     if theorem.left.ratio is not None and not all(n in steps for n in factors(needed[1])):
-        return [], ["The left-hand side has weights that your own steps do not determine."]
-    return _run("your steps", theorem, _only_run(e, t), c, s, steps, measure)
+        return [], ["The left-hand side has weights that the setting's own steps do not determine."]
+    return _run("setting's steps", theorem, _only_run(e, t), c, s, steps, measure)
 
 
 def _work_of_a_round(e: Experiment, s: Setting, loaded: Loaded) -> float:
@@ -205,7 +216,7 @@ def _run(
     except NonFiniteUpdate as error:
         notes.append(f"With {label} the run diverged: {error}")
     if unsolved:
-        notes.append(f"{unsolved} local solves ended before they were as exact as that.")
+        notes.append(f"With {label}, {unsolved} local solves ended after their last step, less exact than that.")
     if len(points) < 2:
         return [], notes
     value = measure.of(theorem.left.value, e)

@@ -9,7 +9,9 @@ import numpy as np
 
 from fedloom.diagnosis.diagnose import Diagnosis, Method
 from fedloom.diagnosis.simulated import Curve, Simulated
-from fedloom.diagnosis.verdict import FAILS, HOLDS, UNKNOWN, StepSize, Verdict
+from fedloom.diagnosis.verdict import FAILS, HOLDS, UNKNOWN, StepSize, number
+from fedloom.experiments.definition import Experiment
+from fedloom.experiments.origins import origin
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import brief
 from fedloom.theory import Constants, Measured
@@ -29,7 +31,10 @@ MEANINGS = {
     "D": "distance from the start to an optimum",
     "gap": "f at the start less its minimum",
 }
-ONE_SEED = "One run with one seed; bounds are about expectations."
+READING = (
+    "Below, every run has one seed, and bounds are about expectations. Bars are logarithmic: runs share a scale, a "
+    "bound has its own."
+)
 
 
 def text(d: Diagnosis) -> str:
@@ -41,6 +46,8 @@ def text(d: Diagnosis) -> str:
     ]
     if c.notes:
         parts.append("\n".join(_wrapped(note, "  ") for note in c.notes))
+    if any(m.simulated is not None for m in d.methods):
+        parts.append(_wrapped(READING, "  "))
     parts += [_method(m) for m in d.methods]
     if d.silent:
         parts.append(f"No theorem is known here about {', '.join(d.silent)}.")
@@ -60,11 +67,9 @@ def constant_rows(c: Constants) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def number(x: float, digits: int = 3) -> str:
-    """A few digits; large ones with commas."""
-    if not math.isfinite(x):
-        return "unknown" if math.isnan(x) else "infinity"
-    return f"{x:,.0f}" if 10**digits <= abs(x) < 1e7 else f"{x:.{digits}g}"
+def setting_words(e: Experiment) -> str:
+    """What is run, and who chose it."""
+    return f"{brief(e.algorithm)}, {brief(e.solver)}, {brief(e.cohort)} ({origin(e)['words']})"
 
 
 def headline(m: Method) -> str:
@@ -79,29 +84,43 @@ def headline(m: Method) -> str:
 
 def _method(m: Method) -> str:
     e, best = m.experiment, m.verdicts[0]
-    lines = [f"{m.name}: {brief(e.algorithm)}, {brief(e.solver)}, {brief(e.cohort)}", _wrapped(headline(m), "  ")]
+    lines = [_wrapped(f"{m.name}: {setting_words(e)}", ""), _wrapped(headline(m), "  ")]
     lines += [_wrapped(f"{status}: {words}", "    ") for status in (FAILS, UNKNOWN) for words in best.because(status)]
-    lines += [_wrapped(other_words(v), "  ") for v in m.verdicts[1:]]
+    lines += [_wrapped(words, "  ") for words in other_words(m)]
     lines += ["", _indented(columns(step_rows(m.steps)))]
     if m.simulated is not None:
         lines += ["", _simulated(m.simulated)]
     return "\n".join(lines)
 
 
-def other_words(v: Verdict) -> str:
-    """A theorem that is not the first one, in a line."""
-    why = v.because(FAILS)
-    if not why:
-        return f"{v.theorem.name}: {v.words}."
-    more = f" ({len(why) - 1} more)" if len(why) > 1 else ""
-    return f"{v.theorem.name}: {v.words}. {why[0]}{more}"
+def other_words(m: Method) -> list[str]:
+    """The theorems after the first one; what fails there, too, is not repeated."""
+    best, same = m.verdicts[0].because(FAILS), dict[str, list[str]]()
+    for v in m.verdicts[1:]:
+        more = [words for words in v.because(FAILS) if words not in best]
+        if v.status != FAILS:
+            words = f"{v.words}."
+        elif more:
+            words = (
+                f"says nothing {'either' if best else 'here'}: {more[0]}{f' ({len(more) - 1} more)' * (len(more) > 1)}"
+            )
+        else:
+            words = "says nothing for the same reasons."
+        same.setdefault(words, []).append(v.theorem.name)
+    return [f"{_listed(names)} {words}" for words, names in same.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names of theorems; the method is said once."""
+    method = names[0].partition(", ")[0]
+    return ", ".join([names[0], *(name.removeprefix(f"{method}, ") for name in names[1:])]) + ":"
 
 
 def step_rows(steps: Sequence[StepSize]) -> list[tuple[str, str, str, str, str]]:
     """The table of step sizes."""
-    rows = [("step size", "allowed", "recommended", "yours", "")]
+    rows = [("step size", "allowed", "recommended", "setting", "")]
     for s in steps:
-        good = "" if s.recommended is None else number(s.recommended)
+        good = "none" if s.recommended is None else number(s.recommended)
         rows.append((s.name, allowed_words(s), good, "" if s.own is None else number(s.own), s.words))
     return rows
 
@@ -127,32 +146,37 @@ def left_words(s: Simulated) -> str:
 
 def bound_words(s: Simulated) -> str:
     """Whether the bound is one."""
-    if s.promised:
+    if s.verdict.status == HOLDS:
         return "bound"
-    return "formula of the bound, which promises nothing here"
+    return "bound, if it applies" if s.promised else "bound's formula"
+
+
+def nothing_promised(s: Simulated) -> str:
+    """Why the bound is none, also with the theorem's steps."""
+    why = " ".join(check.reason for check in s.verdict.checks.values() if check.status == FAILS)
+    return f"The bound's formula promises nothing, also with the theorem's steps: {why}"
 
 
 def _simulated(s: Simulated) -> str:
     lines = []
     if s.curves:
         lines += [_wrapped(f"{left_words(s)}:", "  "), _indented(columns(curve_rows(s)))]
-        lines.append(_wrapped(ONE_SEED, "  "))
     if s.experiment is not None and not s.promised:
-        why = " ".join(s.verdict.because(FAILS))
-        lines.append(_wrapped(f"Also with the theorem's steps it is not covered: {why}", "  "))
+        lines.append(_wrapped(nothing_promised(s), "  "))
     return "\n".join([*lines, *(_wrapped(note, "  ") for note in s.notes)])
 
 
 def curve_rows(s: Simulated) -> list[tuple[str, ...]]:
-    """The curves at a few rounds, and as lines of bars on one logarithmic scale."""
+    """The curves at a few rounds, and as lines of bars; the bound has a scale of its own."""
     longest = max(int(curve.rounds[-1]) for curve in s.curves)
     shown = np.unique(np.round(np.geomspace(1, longest, 4)).astype(int))
-    values = np.concatenate([curve.values for curve in s.curves])
-    rows = [("", *(f"T = {t}" for t in shown), f"T = 1 to {longest}, logarithmic")]
+    runs = np.concatenate([curve.values for curve in s.curves if curve.label != "bound"])
+    rows = [("", *(f"T = {t}" for t in shown), f"T = 1 to {longest}")]
     for curve in s.curves:
         at = dict(zip(curve.rounds.tolist(), curve.values.tolist(), strict=True))
         label = bound_words(s) if curve.label == "bound" else curve.label
-        rows.append((label, *(number(at[t]) if t in at else "" for t in shown.tolist()), bars(curve, values)))
+        scale = curve.values if curve.label == "bound" else runs
+        rows.append((label, *(number(at[t]) if t in at else "" for t in shown.tolist()), bars(curve, scale)))
     return rows
 
 

@@ -33,8 +33,8 @@ class Verdict:
         return FAILS if FAILS in found else UNKNOWN if UNKNOWN in found else HOLDS
 
     def because(self, status: str) -> list[str]:
-        """The reasons of the assumptions with this status."""
-        return [check.reason for check in self.checks.values() if check.status == status]
+        """The assumptions with this status, and why."""
+        return [f'"{sentence}" {check.reason}' for sentence, check in self.checks.items() if check.status == status]
 
     @property
     def words(self) -> str:
@@ -86,8 +86,15 @@ class StepSize:
             return "allowed"
         if self.allowed.low > self.allowed.high:
             return "no value is allowed"
-        many = "" if math.isinf(self.factor) else f"{self.factor:,.3g} times "
+        many = "" if math.isinf(self.factor) else f"{number(self.factor)} times "
         return many + ("too large" if self.own > self.allowed.high else "too small")
+
+
+def number(x: float, digits: int = 3) -> str:
+    """A few digits; large ones with commas."""
+    if not math.isfinite(x):
+        return "unknown" if math.isnan(x) else "infinity"
+    return f"{x:,.0f}" if 10**digits <= abs(x) < 1e7 else f"{x:.{digits}g}"
 
 
 def about(algorithm: Algorithm, engine: str = "simulate") -> dict[str, Theorem]:
@@ -103,14 +110,15 @@ def about(algorithm: Algorithm, engine: str = "simulate") -> dict[str, Theorem]:
 def verdicts(e: Experiment, c: Constants, s: Setting) -> list[Verdict]:
     """All theorems about an experiment's algorithm, the best first.
 
-    Those that apply come first, then those of which fewer assumptions fail or are unknown; among equals the one whose
-    bound, with its own step sizes, is the smallest after all rounds.
+    Those that apply come first, then those of which fewer assumptions fail or are unknown; among equals the one that
+    uses more, and then the one whose bound, with its own step sizes, is the smallest after all rounds.
     """
     found = [Verdict(name, theorem, theorem.check(c, s)) for name, theorem in about(e.algorithm, e.engine).items()]
 
-    def order(v: Verdict) -> tuple[int, int, float]:
+    def order(v: Verdict) -> tuple[int, int, int, float]:
         bound = v.theorem.bound(e.rounds, c, s, v.theorem.recommended(c, s, e.rounds))
-        return len(v.because(FAILS)), len(v.because(UNKNOWN)), bound if math.isfinite(bound) else math.inf
+        failing, unknown = len(v.because(FAILS)), len(v.because(UNKNOWN))
+        return failing, unknown, -len(v.checks), bound if math.isfinite(bound) else math.inf
 
     return sorted(found, key=order)
 
@@ -141,6 +149,8 @@ def step_sizes(theorem: Theorem, e: Experiment, c: Constants, s: Setting) -> lis
         parts = name.split(" * ")
         mine = math.prod(_number(own[p]) for p in parts) if all(p in own for p in parts) else None
         good = math.prod(_number(recommended[p]) for p in parts) if all(p in recommended for p in parts) else None
+        if range_.low > range_.high:  # what gives the least bad bound is no recommendation
+            good = None
         found.append(StepSize(name, range_, good, mine))
     return found
 
