@@ -54,7 +54,7 @@ PARTS = {
         "Clients on a simulated clock. The guide is [Asynchrony and unreliable clients](../systems.md).",
         ("fedloom.systems", *_within("fedloom.systems", "compute network availability faults")),
     ),
-    "theory": Part("Theory", "The guide is [Theory](../theory.md).", ("fedloom.theory",)),
+    "theory": Part("Theory", "The guide is [Theory](../theory.md).", ("fedloom.theory", "fedloom.diagnosis")),
     "engines": Part(
         "Engines",
         "Functions that run an algorithm. The guide is [Engines](../engines.md).",

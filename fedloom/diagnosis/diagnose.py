@@ -10,12 +10,11 @@ from fedloom.algorithm import Algorithm
 from fedloom.algorithms import ALGORITHMS
 from fedloom.data.quadratic import Quadratics
 from fedloom.diagnosis.setting import setting_of
-from fedloom.diagnosis.simulated import WORK, Measure, Simulated, simulated
+from fedloom.diagnosis.simulated import WORK, Measure, Simulated, own_rounds, simulated
 from fedloom.diagnosis.verdict import HOLDS, StepSize, Verdict, about, step_sizes, verdicts
 from fedloom.experiments.changes import changed
 from fedloom.experiments.definition import Experiment, method_name
 from fedloom.experiments.settings import experiment, methods
-from fedloom.hyperparameters import nearest
 from fedloom.tasks import Loaded, Task
 from fedloom.theory import THEOREMS, Constants, Measured, Setting, constants
 
@@ -46,6 +45,7 @@ class Diagnosis:
     constants: Constants
     methods: tuple[Method, ...]
     silent: tuple[str, ...] = ()  # methods of the task about which there is no theorem here
+    notes: tuple[str, ...] = ()  # about the runs
 
     def __str__(self) -> str:
         from fedloom.diagnosis.text import text  # imported late: a value needs no words
@@ -84,31 +84,26 @@ def diagnose(
     say(f"{e.base_task().name}: loading")
     loaded = e.check().loaded
     say("measuring constants")
-    by_solver: dict[Any, Constants] = {}
-    made = []
+    by_batch: dict[Any, Constants] = {}
     for e in found:
         batch = getattr(e.solver, "batch_size", None)
-        if batch not in by_solver:
-            by_solver[batch] = constants(loaded, solver=e.solver, seed=e.seed, effort=effort)
-        c = by_solver[batch]
-        work = WORK * effort / (2 * len(found))
-        made.append(_method(e, c, loaded, rounds if simulate else 0, work, say))
-    first = by_solver[getattr(found[0].solver, "batch_size", None)]
-    return Diagnosis(found[0].base_task().name, found[0].seed, first, tuple(made), silent)
-
-
-def _method(
-    e: Experiment, c: Constants, loaded: Loaded, rounds: int | None, work: float, say: Callable[[str], None]
-) -> Method:
-    name, s = method_name(e.algorithm), setting_of(e, e.check())
-    c = _with_optimum(c, loaded)
-    found = verdicts(e, c, s)
-    steps = step_sizes(found[0].theorem, e, c, s)
-    if rounds == 0:
-        return Method(name, e, s, tuple(found), tuple(steps), None)
-    say(f"simulating {name}")
-    run = simulated(found[0], e, c, Measure.on(loaded, c, e.seed), rounds, work)
-    return Method(name, e, s, tuple(found), tuple(steps), run)
+        if batch not in by_batch:
+            by_batch[batch] = _with_optimum(constants(loaded, solver=e.solver, seed=e.seed, effort=effort), loaded)
+    first = next(iter(by_batch.values()))
+    measure = Measure.on(loaded, first, seed) if simulate else None
+    own = [rounds] * len(found) if rounds else own_rounds(found, loaded, WORK * effort)
+    made = []
+    for e, t in zip(found, own, strict=True):
+        name, c = method_name(e.algorithm), by_batch[getattr(e.solver, "batch_size", None)]
+        s = setting_of(e, e.check())
+        verdict, *others = verdicts(e, c, s)
+        run = None
+        if measure is not None:
+            say(f"simulating {name}")
+            run = simulated(verdict, e, c, measure, rounds, WORK * effort / len(found), t)
+        made.append(Method(name, e, s, (verdict, *others), tuple(step_sizes(verdict.theorem, e, c, s)), run))
+    notes = () if measure is None else measure.notes
+    return Diagnosis(found[0].base_task().name, found[0].seed, first, tuple(made), silent, notes)
 
 
 def _with_optimum(c: Constants, loaded: Loaded) -> Constants:
@@ -147,8 +142,6 @@ def _experiments(
     silent = tuple(method_name(e.algorithm) for e in found if e not in known)
     asked = algorithms is not None or isinstance(task, Experiment)
     if silent and (asked or not known):
-        with_theorem = sorted(
-            n for n, kind in ALGORITHMS.items() if any(t.algorithm is kind for t in THEOREMS.values())
-        )
-        raise ValueError(f"algorithm: no theorem about {silent[0]!r} is known here.{nearest(silent[0], with_theorem)}")
+        others = sorted(n for n, kind in ALGORITHMS.items() if any(t.algorithm is kind for t in THEOREMS.values()))
+        raise ValueError(f"algorithm: no theorem about {silent[0]!r} is known here; choose from {', '.join(others)}.")
     return known, silent

@@ -115,8 +115,9 @@ def _of_task(d: Diagnosis, pictures: Mapping[str, bytes]) -> tuple[str, str]:
             if m.name in pictures:
                 parts.append(f"<p>{escape(left_words(m.simulated))}</p>{_picture(pictures[m.name])}")
                 parts.append(_table(curve_rows(m.simulated)))
-            why = [] if m.simulated.promised or m.simulated.experiment is None else [nothing_promised(m.simulated)]
-            parts.append(_quiet([*why, *m.simulated.notes, READING]))
+            bounded = any(curve.label == "bound" for curve in m.simulated.curves)
+            why = [nothing_promised(m.simulated)] if bounded and not m.simulated.promised else []
+            parts.append(_quiet([*why, *m.simulated.notes, READING, *d.notes]))
         parts.append("</section>")
     if d.silent:
         parts.append(f"<p>No theorem is known here about {escape(', '.join(d.silent))}.</p>")

@@ -30,7 +30,7 @@ from fedloom.theory.asyncfeddr import ASYNCFEDDR
 from fedloom.theory.theorem import EXACT, INEXACT, LOCAL_STEPS
 
 ROUNDS = 20  # simulated, unless it is said
-WORK = 1.5e11  # of all runs together
+WORK = 8e10  # of all runs with theorems' steps together, and of all runs with the settings' own
 EVALUATION = 2.0**30  # of f and its gradient at one point; larger data are sampled
 ALL = 2.0**24  # of f and its gradient, up to which they are computed after every round
 POINTS = 8  # rounds at which they are computed else
@@ -62,12 +62,13 @@ class Simulated:
 
 
 def simulated(
-    verdict: Verdict, e: Experiment, c: Constants, measure: "Measure", rounds: int | None, work: float
+    verdict: Verdict, e: Experiment, c: Constants, measure: "Measure", rounds: int | None, work: float, own: int
 ) -> Simulated:
-    """Run with the theorem's step sizes and with the experiment's own, each as many rounds as the work allows."""
+    """Run with the theorem's step sizes, as long as the work allows, and for `own` rounds with the experiment's own."""
     t = rounds or min(ROUNDS, e.rounds)
-    theorem, loaded, notes = verdict.theorem, measure.loaded, list(measure.notes)
+    theorem, loaded = verdict.theorem, measure.loaded
     curves: list[Curve] = []
+    notes: list[str] = []
     run, s = None, Setting()
     if verdict.name in ASYNCFEDDR:
         notes.append("No bound is computed: it needs the largest delay, which is not known beforehand.")
@@ -80,12 +81,32 @@ def simulated(
             bound = np.array([theorem.bound(i, c, s, steps) for i in range(1, t + 1)])
             if np.isfinite(bound).any():
                 curves.append(Curve("bound", np.arange(1, t + 1), bound))
+            else:
+                notes.append(f"There is no bound: {_no_bound(theorem, c, bound)}.")
             curve, words = _run("theorem's steps", theorem, run, c, s, steps, measure)
             chosen = ", ".join(f"{name} {number(float(np.max(v)))}" for name, v in steps.items())
             notes = [f"The theorem's steps for {t} rounds: {chosen}.", *notes, *words]
             curves += curve
-    own, words = _own(theorem, e, c, measure, rounds, work)
-    return Simulated(verdict, run, (*curves, *own), tuple(notes + words))
+    more, words = _own(theorem, e, c, measure, own)
+    return Simulated(verdict, run, (*curves, *more), tuple(notes + words))
+
+
+def _no_bound(theorem: Theorem, c: Constants, bound: np.ndarray) -> str:
+    if np.isinf(bound).any():
+        return "it is infinite with these steps"
+    return (
+        f"{theorem.reading}, or it depends on constants that are unknown" if math.isnan(c.D.value) else theorem.reading
+    )
+
+
+def own_rounds(found: list[Experiment], loaded: Loaded, work: float) -> list[int]:
+    """How many rounds of each experiment are run: equal shares of the work, and none for those that take too much."""
+    costs = [_work_of_a_round(e, setting_of(e, Checked(loaded, None, None)), loaded) for e in found]  # type: ignore[arg-type]
+    kept = sorted(range(len(found)), key=lambda i: costs[i])
+    while kept and work / len(kept) < 2 * costs[kept[-1]]:
+        kept.pop()
+    share = work / max(len(kept), 1)
+    return [int(min(ROUNDS, e.rounds, share / costs[i])) if i in kept else 0 for i, e in enumerate(found)]
 
 
 def _theorems(
@@ -159,8 +180,9 @@ def _nearly_exact(steps: dict[str, Any], c: Constants, federation: Federation) -
     if "algorithm.eta" in steps:
         prox = 1 / steps["algorithm.eta"]
     kept = min(max(1 - (prox - c.rho.value) / (prox + c.L.value), 0.01), 0.99)  # of the gradient, in a step
-    solver = ToTolerance(TOLERANCE, "relative-gradient", lr=1 / (c.L.value + prox), max_steps=MOST_STEPS)
-    return solver, min(math.log(TOLERANCE) / math.log(kept), MOST_STEPS) + 1
+    most = min(2 * math.ceil(math.log(TOLERANCE) / math.log(kept)), MOST_STEPS)  # rounding may forbid the tolerance
+    solver = ToTolerance(TOLERANCE, "relative-gradient", lr=1 / (c.L.value + prox), max_steps=most)
+    return solver, most + 1.0
 
 
 def _only_run(e: Experiment, rounds: int) -> Experiment:
@@ -168,17 +190,14 @@ def _only_run(e: Experiment, rounds: int) -> Experiment:
     return dataclasses.replace(e, rounds=rounds, evaluate=None, until=None, own_models=False)
 
 
-def _own(
-    theorem: Theorem, e: Experiment, c: Constants, measure: "Measure", rounds: int | None, work: float
-) -> tuple[list[Curve], list[str]]:
-    """The experiment as it is, for as many rounds as the work allows."""
+def _own(theorem: Theorem, e: Experiment, c: Constants, measure: "Measure", t: int) -> tuple[list[Curve], list[str]]:
+    """The experiment as it is, for t rounds."""
     s = setting_of(e, Checked(measure.loaded, None, None))  # type: ignore[arg-type]
-    cost = _work_of_a_round(e, s, measure.loaded)
-    t = rounds or int(min(ROUNDS, e.rounds, work / cost))
-    if t < 2 and not rounds and e.rounds > 1:
+    if t == 0:
+        examples = _work_of_a_round(e, s, measure.loaded) / measure.loaded.w.size
         return [], [
-            f"The setting's own steps are not simulated, to save time: a round computes about "
-            f"{cost / measure.loaded.w.size:,.0f} gradients of examples. Choose the number of rounds, and they are."
+            f"The setting's own steps are not run, to save time: a round computes the gradients of {examples:,.0f} "
+            "examples. Choose a number of rounds, and they are."
         ]
     needed = theorem.allowed(c, s), theorem.recommended(c, s, t)
     steps = own_steps(e, factors([*needed[0], *needed[1]]))
@@ -214,9 +233,9 @@ def _run(
             points.append(theorem.left.points(record, steps))
             unsolved += record.unsolved
     except NonFiniteUpdate as error:
-        notes.append(f"With {label} the run diverged: {error}")
+        notes.append(f"With the {label} the run diverged: {error}")
     if unsolved:
-        notes.append(f"With {label}, {unsolved} local solves ended after their last step, less exact than that.")
+        notes.append(f"{unsolved} local solves of the run with the {label} ended less exact, at their last step.")
     if len(points) < 2:
         return [], notes
     value = measure.of(theorem.left.value, e)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedloom.diagnosis.diagnose import Diagnosis, Method
 from fedloom.diagnosis.simulated import Curve, Simulated
-from fedloom.diagnosis.verdict import FAILS, HOLDS, UNKNOWN, StepSize, number
+from fedloom.diagnosis.verdict import FAILS, FREE, HOLDS, UNKNOWN, StepSize, number
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.origins import origin
 from fedloom.experiments.text import columns
@@ -47,7 +47,7 @@ def text(d: Diagnosis) -> str:
     if c.notes:
         parts.append("\n".join(_wrapped(note, "  ") for note in c.notes))
     if any(m.simulated is not None for m in d.methods):
-        parts.append(_wrapped(READING, "  "))
+        parts.append("\n".join(_wrapped(note, "  ") for note in (READING, *d.notes)))
     parts += [_method(m) for m in d.methods]
     if d.silent:
         parts.append(f"No theorem is known here about {', '.join(d.silent)}.")
@@ -128,6 +128,8 @@ def step_rows(steps: Sequence[StepSize]) -> list[tuple[str, str, str, str, str]]
 def allowed_words(s: StepSize) -> str:
     """The range of a step size."""
     low, high = s.allowed
+    if s.allowed == FREE:
+        return ""
     if math.isnan(low) or math.isnan(high):
         return "unknown"
     if low > high:
@@ -161,7 +163,7 @@ def _simulated(s: Simulated) -> str:
     lines = []
     if s.curves:
         lines += [_wrapped(f"{left_words(s)}:", "  "), _indented(columns(curve_rows(s)))]
-    if s.experiment is not None and not s.promised:
+    if not s.promised and any(curve.label == "bound" for curve in s.curves):
         lines.append(_wrapped(nothing_promised(s), "  "))
     return "\n".join([*lines, *(_wrapped(note, "  ") for note in s.notes)])
 
@@ -184,6 +186,7 @@ def bars(curve: Curve, values: np.ndarray) -> str:
     """A character for each round, whose height is the logarithm of the value among all `values`."""
     good = np.log(values[np.isfinite(values) & (values > 0)])
     low, high = (good.min(), good.max()) if good.size else (0.0, 1.0)
+    low = min(low, high - math.log(2))  # small changes are not blown up
     made = []
     for v in curve.values:
         if not math.isfinite(v):
@@ -220,6 +223,7 @@ def plain(d: Diagnosis) -> dict[str, Any]:
             for name in MEANINGS
         },
         "notes": list(c.notes),
+        "notes on runs": list(d.notes),
         "methods": [_plain_method(m) for m in d.methods],
         "without theorems": list(d.silent),
     }

@@ -16,6 +16,7 @@ from fedloom.theory.asyncfeddr import ASYNCFEDDR
 HOLDS, FAILS, UNKNOWN = "holds", "fails", "unknown"
 # Step sizes are compared up to rounding, which is coarser for what a model in float32 was run with.
 CLOSE = 1e-6
+FREE = Range(-math.inf, math.inf)  # of a step size that is limited in a product only
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +79,7 @@ class StepSize:
     @property
     def words(self) -> str:
         """Whether the experiment's own is allowed, in words."""
-        if self.own is None:
+        if self.own is None or self.allowed == FREE:
             return ""
         if self.inside is None:
             return "cannot be told"
@@ -116,7 +117,10 @@ def verdicts(e: Experiment, c: Constants, s: Setting) -> list[Verdict]:
     found = [Verdict(name, theorem, theorem.check(c, s)) for name, theorem in about(e.algorithm, e.engine).items()]
 
     def order(v: Verdict) -> tuple[int, int, int, float]:
-        bound = v.theorem.bound(e.rounds, c, s, v.theorem.recommended(c, s, e.rounds))
+        try:
+            bound = v.theorem.bound(e.rounds, c, s, v.theorem.recommended(c, s, e.rounds))
+        except ZeroDivisionError:  # mu = 0, say, where the theorem wants more
+            bound = math.inf
         failing, unknown = len(v.because(FAILS)), len(v.because(UNKNOWN))
         return failing, unknown, -len(v.checks), bound if math.isfinite(bound) else math.inf
 
@@ -145,7 +149,7 @@ def step_sizes(theorem: Theorem, e: Experiment, c: Constants, s: Setting) -> lis
     own = own_steps(e, factors([*allowed, *recommended]))
     found = []
     for name in dict.fromkeys([*allowed, *recommended]):
-        range_ = allowed.get(name, Range(-math.inf, math.inf))
+        range_ = allowed.get(name, FREE)
         parts = name.split(" * ")
         mine = math.prod(_number(own[p]) for p in parts) if all(p in own for p in parts) else None
         good = math.prod(_number(recommended[p]) for p in parts) if all(p in recommended for p in parts) else None
