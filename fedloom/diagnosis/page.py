@@ -68,7 +68,8 @@ def curves(s: Simulated, title: str) -> Figure:
         good = np.isfinite(curve.values) & (curve.values > 0)
         label = bound_words(s) if curve.label == "bound" else curve.label
         axes.plot(curve.rounds[good], curve.values[good], dash, color=colour, marker=".", label=label)
-    axes.set(xscale="log", yscale="log", xlabel="T, rounds")
+    what = "f - f*" if s.verdict.theorem.left.value == "gap" else "squared gradient of f"
+    axes.set(xscale="log", yscale="log", xlabel="T, rounds", ylabel=what)
     axes.set_title(words(f"{title}: {s.verdict.theorem.name}"), loc="left", fontsize=11)
     return _finished(figure)
 

@@ -43,7 +43,7 @@ def _cohort(rule: CohortRule, clients: int) -> tuple[int | None, bool, list[str]
     """The size, whether clients may be drawn twice, and what is not covered."""
     if isinstance(rule, cohorts.everyone):
         return None, False, []
-    if isinstance(rule, cohorts.with_replacement):
+    if isinstance(rule, cohorts.with_replacement | cohorts.by_weight):  # the same where theorems ask for equal weights
         return rule.m, True, []
     if isinstance(rule, cohorts.uniform | cohorts.seeded_by_round):
         return min(rule.m, clients), False, []

@@ -30,12 +30,15 @@ from fedloom.theory.asyncfeddr import ASYNCFEDDR
 from fedloom.theory.theorem import EXACT, INEXACT, LOCAL_STEPS
 
 ROUNDS = 20  # simulated, unless it is said
-WORK = 8e10  # of all runs with theorems' steps together, and of all runs with the settings' own
+WORK = 1.2e11  # of all runs with theorems' steps together, and of all runs with the settings' own
 EVALUATION = 2.0**30  # of f and its gradient at one point; larger data are sampled
 ALL = 2.0**24  # of f and its gradient, up to which they are computed after every round
 POINTS = 8  # rounds at which they are computed else
 TOLERANCE = 1e-2  # of local solves that should be exact, relative to the gradient at their start
 MOST_STEPS = 20  # of such a solve
+BETWEEN = (
+    f"f and its gradient are computed after at most {POINTS} of the rounds; between these, curves are straight lines."
+)
 
 
 class Curve(NamedTuple):
@@ -82,7 +85,7 @@ def simulated(
             if np.isfinite(bound).any():
                 curves.append(Curve("bound", np.arange(1, t + 1), bound))
             else:
-                notes.append(f"There is no bound: {_no_bound(theorem, c, bound)}.")
+                notes.append(_no_bound(theorem, bound))
             curve, words = _run("theorem's steps", theorem, run, c, s, steps, measure)
             chosen = ", ".join(f"{name} {number(float(np.max(v)))}" for name, v in steps.items())
             notes = [f"The theorem's steps for {t} rounds: {chosen}.", *notes, *words]
@@ -91,12 +94,10 @@ def simulated(
     return Simulated(verdict, run, (*curves, *more), tuple(notes + words))
 
 
-def _no_bound(theorem: Theorem, c: Constants, bound: np.ndarray) -> str:
+def _no_bound(theorem: Theorem, bound: np.ndarray) -> str:
     if np.isinf(bound).any():
-        return "it is infinite with these steps"
-    return (
-        f"{theorem.reading}, or it depends on constants that are unknown" if math.isnan(c.D.value) else theorem.reading
-    )
+        return "There is no bound with these steps."
+    return theorem.about if "left out" in theorem.reading else "There is no bound: some constant in it is unknown."
 
 
 def own_rounds(found: list[Experiment], loaded: Loaded, work: float) -> list[int]:
@@ -164,12 +165,18 @@ def _short(solver: Solver) -> str:
 
 
 def _plain(rule: cohorts.CohortRule) -> bool:
-    return isinstance(rule, cohorts.everyone | cohorts.uniform | cohorts.seeded_by_round | cohorts.with_replacement)
+    covered = (cohorts.everyone, cohorts.uniform, cohorts.seeded_by_round, cohorts.with_replacement, cohorts.by_weight)
+    return isinstance(rule, covered)
 
 
 def _sizes(loaded: Loaded) -> np.ndarray:
     known = loaded.federation.known_sizes
     return np.ones(1, int) if known is None else np.asarray(known)
+
+
+def _is_small(loaded: Loaded) -> bool:
+    """Whether f and its gradient are computed after every round."""
+    return float(_sizes(loaded).sum()) * loaded.w.size <= ALL
 
 
 def _nearly_exact(steps: dict[str, Any], c: Constants, federation: Federation) -> tuple[Solver, float]:
@@ -180,7 +187,7 @@ def _nearly_exact(steps: dict[str, Any], c: Constants, federation: Federation) -
     if "algorithm.eta" in steps:
         prox = 1 / steps["algorithm.eta"]
     kept = min(max(1 - (prox - c.rho.value) / (prox + c.L.value), 0.01), 0.99)  # of the gradient, in a step
-    most = min(2 * math.ceil(math.log(TOLERANCE) / math.log(kept)), MOST_STEPS)  # rounding may forbid the tolerance
+    most = min(math.ceil(math.log(TOLERANCE) / math.log(kept)) + 1, MOST_STEPS)  # rounding or kinks may forbid it
     solver = ToTolerance(TOLERANCE, "relative-gradient", lr=1 / (c.L.value + prox), max_steps=most)
     return solver, most + 1.0
 
@@ -227,15 +234,15 @@ def _run(
     """The left-hand side along a run."""
     checked = e.check()
     engine = synchronous if checked.run.buffer is None else asynchronous
-    points, notes, unsolved = [np.asarray(checked.loaded.w)], [], 0
+    points, notes, unsolved, worst = [np.asarray(checked.loaded.w)], [], 0, 0.0
     try:
         for record in engine.run_records(checked.run):
             points.append(theorem.left.points(record, steps))
-            unsolved += record.unsolved
+            unsolved, worst = unsolved + record.unsolved, max(worst, record.residual or 0.0)
     except NonFiniteUpdate as error:
         notes.append(f"With the {label} the run diverged: {error}")
     if unsolved:
-        notes.append(f"{unsolved} local solves of the run with the {label} ended less exact, at their last step.")
+        notes.append(f"With the {label}, {unsolved} local solves ended less exact, the worst at {worst:.2g}.")
     if len(points) < 2:
         return [], notes
     value = measure.of(theorem.left.value, e)
@@ -259,23 +266,23 @@ class Measure:
         sizes = _sizes(loaded)
         share = EVALUATION / (float(sizes.sum()) * loaded.w.size)
         if not isinstance(federation, Examples) or share >= 1 or federation.on_host or loaded.data is None:
-            return cls(loaded, federation, c.gap.value, ())
+            return cls(loaded, federation, c.gap.value, () if _is_small(loaded) else (BETWEEN,))
         split, rng = loaded.data.split, np.random.default_rng(seed)
         rows = [split.rows(k) for k in range(split.clients)]
         kept = [rng.permutation(own)[: max(1, round(len(own) * share))] for own in rows]
         some = Split(np.concatenate(kept), np.array([len(own) for own in kept]))
         smaller = examples(federation.store, some, federation.loss_of, federation.unravel, federation.weights)
         words = (
-            f"f and its gradient are computed on {len(some.order):,} of {int(sizes.sum()):,} training examples, some "
-            "of each client; squared gradients are larger there, by about the variance of a mean of so many."
+            f"f and its gradient are those of {len(some.order):,} of {int(sizes.sum()):,} training examples, some of "
+            "each client; squared gradients are larger there, by about the variance of a mean of so many."
         )
-        return cls(loaded, smaller, c.gap.value, (words,))
+        return cls(loaded, smaller, c.gap.value, (words, BETWEEN))
 
     def of(self, kind: str, e: Experiment) -> Callable[[np.ndarray], np.ndarray]:
         """The function of points [1, T, d] that `Left.curve` takes."""
         first = float(self.federation.loss(self.loaded.w)) if kind == "gap" else 0.0
         at = self._gap(first) if kind == "gap" else self._gradient(e)
-        whole = float(_sizes(self.loaded).sum()) * self.loaded.w.size <= ALL
+        whole = _is_small(self.loaded)
 
         def value(points: np.ndarray) -> np.ndarray:
             rounds = np.arange(points.shape[1])
