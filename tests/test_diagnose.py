@@ -132,6 +132,14 @@ def test_the_constants_are_measured_and_the_table_says_where_they_hold(found):
     assert f"{found.constants.L.value:.3g}" in line
 
 
+def test_a_theorem_may_apply_and_yet_forbid_the_steps(found):
+    words = " ".join(str(found).split())
+    assert "FedDR, theorem 3.1 applies: " in words
+    assert "own step sizes are outside of what it allows" in words
+    inside = diagnose(problem(), "feddr", simulate=False, **{"algorithm.eta": 0.1})
+    assert "outside" not in str(inside)
+
+
 def test_methods_without_a_theorem_are_named_and_may_not_be_asked_for():
     d = diagnose(problem(), simulate=False)
     assert d.silent == ("fedpd",)
@@ -182,6 +190,20 @@ def test_on_synthetic_1_1_the_paper_has_cohorts_and_weights_that_fedprox_theorem
     why = " ".join(v.because("fails"))
     assert "No client is drawn twice." in why
     assert "Clients make from" in why
+
+
+def test_the_cohorts_of_fedprox_theorem_and_of_asynchronous_runs():
+    e = fl.experiment("quadratics", "fedprox", cohort=fl.cohorts.by_weight(5))
+    s = diagnosis.setting_of(e, e.check())
+    c = fl.theory.constants(e.load().federation, np.zeros(10))
+    (v,) = verdicts(e, c, s)
+    assert not any("drawn" in words for words in v.because("fails"))
+    late = fl.experiment("quadratics", "feddr", engine="events", system=fl.System(speeds=2.0))
+    first, *others = verdicts(late, c, diagnosis.setting_of(late, late.check()))
+    assert first.name == "asyncfeddr-4.1"
+    assert all(v.status == "fails" for v in (first, *others))  # for which a delay has to be given
+    here = fl.experiment("quadratics", "feddr")
+    assert "asyncfeddr-4.1" not in [v.name for v in verdicts(here, c, diagnosis.setting_of(here, here.check()))]
 
 
 def test_where_no_step_is_allowed_none_is_run(logistic):

@@ -88,13 +88,13 @@ def diagnose(
     for e in found:
         batch = getattr(e.solver, "batch_size", None)
         if batch not in by_batch:
-            by_batch[batch] = _with_optimum(constants(loaded, solver=e.solver, seed=e.seed, effort=effort), loaded)
+            by_batch[batch] = constants(loaded, solver=e.solver, seed=e.seed, effort=effort)
     first = next(iter(by_batch.values()))
     measure = Measure.on(loaded, first, seed) if simulate else None
     own = [rounds] * len(found) if rounds else own_rounds(found, loaded, WORK * effort)
     made = []
     for e, t in zip(found, own, strict=True):
-        name, c = method_name(e.algorithm), by_batch[getattr(e.solver, "batch_size", None)]
+        name, c = method_name(e.algorithm), _with_optimum(by_batch[getattr(e.solver, "batch_size", None)], loaded)
         s = setting_of(e, e.check())
         verdict, *others = verdicts(e, c, s)
         run = None

@@ -122,6 +122,7 @@ def _theorems(
     each = float(np.mean(_sizes(loaded))) * loaded.w.size  # the work of a full gradient of a client
     members = c.clients if isinstance(cohort, cohorts.everyone) else cohort.room(c.clients)
     notes = [] if cohort is e.cohort else [f"The run with the theorem's steps draws its cohorts by {brief(cohort)}."]
+    notes += ["The run with the theorem's steps has synchronous rounds."] if e.engine == "events" else []
     minimised = EXACT in theorem.assumptions or INEXACT in theorem.assumptions
     K, batch = s.local_steps or 1, getattr(e.solver, "batch_size", None)
     if LOCAL_STEPS in theorem.assumptions:

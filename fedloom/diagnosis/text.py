@@ -75,10 +75,12 @@ def setting_words(e: Experiment) -> str:
 def headline(m: Method) -> str:
     """What theorems say about a method, in one sentence."""
     best = m.verdicts[0]
+    beyond = " The setting's own step sizes are outside of what it allows." * any(s.inside is False for s in m.steps)
     if best.status == HOLDS:
-        return f"{best.theorem.name} applies: {best.theorem.about}"
+        return f"{best.theorem.name} applies: {best.theorem.about}{beyond}"
     if best.status == UNKNOWN:
-        return f"{best.theorem.name} may apply; nothing contradicts it at the points measured. {best.theorem.about}"
+        may = f"{best.theorem.name} may apply; nothing contradicts it at the points measured."
+        return f"{may} {best.theorem.about}{beyond}"
     return f"No theorem says anything about this. The nearest is {best.theorem.name}."
 
 

@@ -116,13 +116,16 @@ def verdicts(e: Experiment, c: Constants, s: Setting) -> list[Verdict]:
     """
     found = [Verdict(name, theorem, theorem.check(c, s)) for name, theorem in about(e.algorithm, e.engine).items()]
 
-    def order(v: Verdict) -> tuple[int, int, int, float]:
+    def order(v: Verdict) -> tuple[bool, int, int, int, float]:
         try:
             bound = v.theorem.bound(e.rounds, c, s, v.theorem.recommended(c, s, e.rounds))
         except ZeroDivisionError:  # mu = 0, say, where the theorem wants more
             bound = math.inf
         failing, unknown = len(v.because(FAILS)), len(v.because(UNKNOWN))
-        return failing, unknown, -len(v.checks), bound if math.isfinite(bound) else math.inf
+        other = (
+            e.engine == "events" and v.name not in ASYNCFEDDR
+        )  # what is about rounds comes after what is about events
+        return other, failing, unknown, -len(v.checks), bound if math.isfinite(bound) else math.inf
 
     return sorted(found, key=order)
 
