@@ -14,7 +14,7 @@ from fedloom import diagnosis
 from fedloom.cli import main
 from fedloom.diagnosis import diagnose
 from fedloom.diagnosis.simulated import Measure
-from fedloom.diagnosis.text import bars
+from fedloom.diagnosis.task_text import bars
 from fedloom.diagnosis.verdict import StepSize, verdicts
 from fedloom.tasks import Setting
 from fedloom.theory import Range

@@ -9,11 +9,11 @@ from importlib import resources
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedloom.diagnosis.along import Along
-from fedloom.diagnosis.along_text import along_rows
-from fedloom.diagnosis.diagnose import Diagnosis
+from fedloom.diagnosis.of_run import Along
+from fedloom.diagnosis.of_task import Diagnosis
+from fedloom.diagnosis.run_text import along_rows
 from fedloom.diagnosis.simulated import Simulated
-from fedloom.diagnosis.text import (
+from fedloom.diagnosis.task_text import (
     READING,
     bound_words,
     constant_rows,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.diagnosis.diagnose import Diagnosis, Method
+from fedloom.diagnosis.of_task import Diagnosis, Method
 from fedloom.diagnosis.simulated import Curve, Simulated
 from fedloom.diagnosis.verdict import FAILS, FREE, HOLDS, UNKNOWN, StepSize, number
 from fedloom.experiments.definition import Experiment

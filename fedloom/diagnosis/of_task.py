@@ -48,7 +48,7 @@ class Diagnosis:
     notes: tuple[str, ...] = ()  # about the runs
 
     def __str__(self) -> str:
-        from fedloom.diagnosis.text import text  # imported late: a value needs no words
+        from fedloom.diagnosis.task_text import text  # imported late: a value needs no words
 
         return text(self)
 

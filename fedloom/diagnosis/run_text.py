@@ -5,8 +5,8 @@ import math
 import textwrap
 from typing import Any
 
-from fedloom.diagnosis.along import Along
-from fedloom.diagnosis.text import WIDTH
+from fedloom.diagnosis.of_run import Along
+from fedloom.diagnosis.task_text import WIDTH
 from fedloom.diagnosis.verdict import number
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import brief
