@@ -88,12 +88,13 @@ from fedloom.tasks import load as load
 from fedloom.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from fedloom import diagnosis as diagnosis
     from fedloom import report as report
     from fedloom import reproductions as reproductions
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`fedloom.report` and `fedloom.reproductions` are imported when they are asked for: few programs need them."""
-    if name in ("report", "reproductions"):
+    """`fedloom.report` and a few others are imported when they are asked for: few programs need them."""
+    if name in ("diagnosis", "report", "reproductions"):
         return importlib.import_module(f"fedloom.{name}")
     raise AttributeError(f"module 'fedloom' has no attribute {name!r}")

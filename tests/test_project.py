@@ -87,6 +87,7 @@ ALLOWED = {  # what each part may import, besides itself
         "evidence",
         "experiments",
         "hyperparameters",
+        "native",
         "problem",
         "regularizers",
         "report",
@@ -95,6 +96,7 @@ ALLOWED = {  # what each part may import, besides itself
         "systems",
         "tasks",
         "theory",
+        "version",
     },
     "engines": {"algorithm", "client", "cohorts", "hyperparameters", "native", "places", "problem", "systems"},
     "tasks": {

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import jax
 
-from fedloom.cli import checking, experimenting, growing, listing, suggesting, taking, tuning
+from fedloom.cli import checking, diagnosing, experimenting, growing, listing, suggesting, taking, tuning
 from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
@@ -66,6 +66,7 @@ def parser(complete: bool = False) -> argparse.ArgumentParser:
     tuning.add(commands, complete)
     taking.add(commands)
     checking.add(commands, complete)
+    diagnosing.add(commands, complete)
     listing.add(commands, complete)
     shell = commands.add_parser("completion", help="print a completion script for your shell")
     shell.add_argument("shell", choices=("bash", "zsh", "tcsh"), help='for bash: eval "$(fedloom completion bash)"')

@@ -139,12 +139,13 @@ def _experiment(given: argparse.Namespace) -> Experiment:
     if given.task.endswith(".toml"):
         if given.variant is not None:
             raise ValueError("--variant requires a task; a TOML file has settings of its own.")
-        return changed(_from_file(given.task), fields)
+        return changed(from_file(given.task), fields)
     name = fields.pop("algorithm", None)
     return experiment(given.task, name, given.variant, **fields)
 
 
-def _from_file(path: str) -> Experiment:
+def from_file(path: str) -> Experiment:
+    """The experiment of a TOML file."""
     try:
         text = pathlib.Path(path).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -160,7 +161,7 @@ def _compare(given: argparse.Namespace) -> int:
     if all(t.endswith(".toml") for t in tasks):
         if given.algorithms or given.variant:
             raise ValueError("--algorithms and --variant require a task; TOML files have algorithms of their own.")
-        base = [(pathlib.Path(t).stem, changed(_from_file(t), fields)) for t in tasks]
+        base = [(pathlib.Path(t).stem, changed(from_file(t), fields)) for t in tasks]
         runs = [(name, changed(e, {"seed": seed})) for name, e in base for seed in seeds]
         title, own, made = (
             "a comparison",

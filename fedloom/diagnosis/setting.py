@@ -1,10 +1,14 @@
 """What an experiment does, as far as theorems ask."""
 
+import dataclasses
+
 import numpy as np
 
 from fedloom import cohorts
+from fedloom.algorithm import Algorithm
 from fedloom.client import Solver, StepSolver
 from fedloom.cohorts import CohortRule
+from fedloom.diagnosis.kinks import kinks
 from fedloom.experiments.definition import Checked, Experiment
 from fedloom.regularizers import none
 from fedloom.schedules import Schedule
@@ -20,7 +24,7 @@ def setting_of(e: Experiment, checked: Checked) -> Setting:
     steps, inexactness, more = _solver(e.solver, federation.known_sizes)
     regularizer = getattr(e.algorithm, "g", none()) != none()
     late = e.engine == "events"
-    departures = [*odd, *more]
+    departures = [*odd, *more, *_variant(e.algorithm), *kinks(checked.loaded)]
     if late:
         departures.append("Replies are late by as much as it happens; a delay has to be given for a bound.")
     if e.on_nonfinite == "drop" or (e.system is not None and not late):
@@ -28,11 +32,18 @@ def setting_of(e: Experiment, checked: Checked) -> Setting:
     return Setting(size, replacement, steps, inexactness, regularizer, departures=tuple(departures))
 
 
+def _variant(algorithm: Algorithm) -> list[str]:
+    """Variants of a method that its theorems are not about."""
+    usual = {"weighting": "means", "correction": 1.0, "decay": 1.0, "bias_correction": "none"}
+    own = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm) if f.name in usual}  # type: ignore[arg-type]
+    return [f"{type(algorithm).__name__} has {name} = {v!r}." for name, v in own.items() if v != usual[name]]
+
+
 def _cohort(rule: CohortRule, clients: int) -> tuple[int | None, bool, list[str]]:
     """The size, whether clients may be drawn twice, and what is not covered."""
     if isinstance(rule, cohorts.everyone):
         return None, False, []
-    if isinstance(rule, cohorts.with_replacement):
+    if isinstance(rule, cohorts.with_replacement | cohorts.by_weight):  # the same where theorems ask for equal weights
         return rule.m, True, []
     if isinstance(rule, cohorts.uniform | cohorts.seeded_by_round):
         return min(rule.m, clients), False, []
