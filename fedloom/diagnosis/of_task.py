@@ -18,7 +18,6 @@ from fedloom.experiments.settings import experiment, methods
 from fedloom.tasks import Loaded, Task
 from fedloom.theory import THEOREMS, Constants, Measured, Setting, constants
 
-
 CONSTANTS = 0.5  # of the usual effort is spent on constants: the runs take time, too
 
 
