@@ -18,6 +18,8 @@ from fedloom.experiments.settings import experiment, methods
 from fedloom.tasks import Loaded, Task
 from fedloom.theory import THEOREMS, Constants, Measured, Setting, constants
 
+CONSTANTS = 0.5  # of the usual effort is spent on constants: the runs take time, too
+
 
 @dataclasses.dataclass(frozen=True)
 class Method:
@@ -88,7 +90,7 @@ def diagnose(
     for e in found:
         batch = getattr(e.solver, "batch_size", None)
         if batch not in by_batch:
-            by_batch[batch] = constants(loaded, solver=e.solver, seed=e.seed, effort=effort)
+            by_batch[batch] = constants(loaded, solver=e.solver, seed=e.seed, effort=effort * CONSTANTS)
     first = next(iter(by_batch.values()))
     measure = Measure.on(loaded, first, seed) if simulate else None
     own = [rounds] * len(found) if rounds else own_rounds(found, loaded, WORK * effort)
