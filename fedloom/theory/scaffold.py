@@ -56,7 +56,7 @@ def _most(c: Constants, s: Setting, kind: str) -> float:
     if kind == "convex":
         return convex
     if kind == "strongly convex":
-        return min(convex, 1 / (15 * c.mu.value * s.scarcity(c)))
+        return min(convex, 1 / (15 * c.mu.value * s.scarcity(c))) if c.mu.value else convex
     return s.scarcity(c) ** (-2 / 3) / (24 * c.L.value)
 
 
