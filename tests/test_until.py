@@ -11,6 +11,7 @@ import pytest
 
 from fedloom import sinks
 from fedloom.experiments import experiment, extend, growth, read, resume, resume_study, run, run_all, sweep
+from fedloom.experiments.sweeps import Select
 from fedloom.experiments.until import Condition, condition, is_met
 from fedloom.reproductions import reproduction
 from fedloom.reproductions.recording import digests, record
@@ -106,6 +107,7 @@ def test_points_side_by_side_end_each_at_its_own_time(tmp_path):
         assert result.finished
         assert read(result.directory).finished
         ends.append(result.rows[-1]["round"])
+        assert Select("train loss", 1).score(result) == losses(result)[-1]  # of the last round that there is
     assert len(set(ends)) == 3  # they differ
     assert max(ends) < 30
 

@@ -62,7 +62,8 @@ class Select:
         """The score of a run; nan if it diverged or has not finished."""
         if not result.finished or result.diverged is not None:
             return math.nan
-        since, metric = max(0, result.experiment.rounds - self.last), str(self.among(result.metrics).metric)
+        end = result.evaluated[-1]["round"]  # the last round, or the one in which it met what it was to run until
+        since, metric = max(0, end - self.last), str(self.among(result.metrics).metric)
         return float(np.mean([row[metric] for row in result.evaluated if row["round"] > since]))
 
 
