@@ -42,7 +42,10 @@ def main() -> None:
         if path.exists():
             old = from_json(path.read_text(), reproduction)
             if old.values:
-                found = together(old, found)
+                try:
+                    found = together(old, found)
+                except ValueError as error:
+                    raise SystemExit(f"{error} {path} stays as it is.") from error
         path.parent.mkdir(exist_ok=True)
         path.write_text(found.to_json(reproduction))
         print(f"{path}: {path.stat().st_size / 1000:.1f} kB, {len(found.values)} figures, seeds {found.seeds}")

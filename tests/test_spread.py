@@ -173,10 +173,10 @@ def test_curves_are_means_over_seeds_and_thin():
 
 def test_seeds_that_were_run_apart_are_one_record():
     """By hand: seeds 0 and 1 first, then 1 again and 2, then 3; a mean of three curves has a third of each."""
-    key, first = ("s", "a"), {"date": "d1", "commit": "c1", "processor": "p1"}
+    key, first = ("s", "a"), {"date": "d1", "commit": "c1", "processor": "p1", "versions": {"jax": "1"}}
 
-    def made(values, curve, made, seconds=60.0):
-        curves = {"run": {"train loss": Curve((0, 1), curve)}}
+    def made(values, curve, made, seconds=60.0, key=key):
+        curves = {"run": {"train loss": Curve((0, 1), curve, tuple(values))}}
         return Recorded("x", {key: values}, curves, 5, seconds, made)
 
     one = made({0: 10.0, 1: 20.0}, (4.0, 1.0), first)
@@ -184,15 +184,28 @@ def test_seeds_that_were_run_apart_are_one_record():
     assert again.values == {key: {0: 10.0, 1: 21.0, 2: 30.0}}
     assert [(p["seeds"], p["commit"]) for p in again.parts] == [([1, 2], "c2"), ([0], "c1")]
     assert again.seconds == 70.0  # a seed of the first two is left
-    assert again.curves["run"]["train loss"].values == (9.0, 9.0)  # the old mean has seed 1 as it was before
-    last = module.together(again, made({3: 1.0}, (1.0, 5.0), {**first, "commit": "c3"}))
+    assert again.curves["run"]["train loss"] == Curve((0, 1), (9.0, 9.0), (1, 2))  # the old mean has seed 1, too
+    newest = {**first, "commit": "c3", "versions": {"jax": "2"}}
+    last = module.together(again, made({3: 1.0}, (3.0, 6.0), newest))
     assert [(p["seeds"], p["commit"]) for p in last.parts] == [([3], "c3"), ([1, 2], "c2"), ([0], "c1")]
-    assert last.curves["run"]["train loss"].values == (7.0, 8.0)
+    assert last.curves["run"]["train loss"] == Curve((0, 1), (7.0, 8.0), (1, 2, 3))
     assert "4 seeds" in last.how
-    assert "Seeds 1, 2 were recorded on d1 at commit c2 (p1). Seed 0 was recorded on d1 at commit c1 (p1)." in last.how
+    assert "Seeds 1, 2 were recorded on d1 at commit c2 (p1; jax 1). Seed 0 was recorded on d1" in last.how
     assert module.together(one, made({0: 1.0, 1: 2.0}, (0.0, 0.0), first)).parts[1:] == []
     with pytest.raises(ValueError, match="x: runs of 4 rounds cannot be put beside those of 5"):
         module.together(one, dataclasses.replace(one, rounds=4))
+    assert module.together(dataclasses.replace(one, rounds=4), one) is one
+    with pytest.raises(ValueError, match="seed 1 of s, a is recorded, but is not among the new runs"):
+        module.together(one, made({1: 5.0}, (0.0, 0.0), first, key=("s", "b")))  # half of a seed would be new
+
+
+def test_curves_of_other_settings_are_not_read():
+    r = small()
+    kept = record(Study("", [x for seed in (0, 1) for x in runs(seed)]), r, {})
+    text = kept.to_json(r)
+    assert from_json(text, r).curves == kept.curves
+    changed = text.replace('"settings": "', '"settings": "x')
+    assert from_json(changed, r).curves == {}
 
 
 def test_what_is_recorded_is_shown(tmp_path, monkeypatch):

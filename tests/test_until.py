@@ -9,10 +9,25 @@ import types
 import numpy as np
 import pytest
 
-from fedloom import sinks
-from fedloom.experiments import experiment, extend, growth, read, resume, resume_study, run, run_all, sweep
-from fedloom.experiments.sweeps import Select
+import fedloom as fl
+from fedloom import evidence, sinks
+from fedloom.experiments import (
+    compare,
+    experiment,
+    extend,
+    growth,
+    read,
+    resume,
+    resume_study,
+    run,
+    run_all,
+    sweep,
+    tune,
+)
+from fedloom.experiments.side_by_side import run_side_by_side
+from fedloom.experiments.terms import Terms
 from fedloom.experiments.until import Condition, condition, is_met
+from fedloom.report.series import series
 from fedloom.reproductions import reproduction
 from fedloom.reproductions.recording import digests, record
 from fedloom.reproductions.reproduction import Line, Reproduction
@@ -98,7 +113,8 @@ def test_more_rounds_are_for_those_who_need_them(tmp_path, whole):
 def test_points_side_by_side_end_each_at_its_own_time(tmp_path):
     e = small("fedavg", rounds=30, solver="gd", until="train loss <= 2.5")
     values = [0.1, 0.3, 0.9]
-    study = sweep(e, {"solver.lr": values}, directory=tmp_path / "s")
+    runs = [(f"lr={lr}", dataclasses.replace(e, solver=dataclasses.replace(e.solver, lr=lr))) for lr in values]
+    study = run_all(runs, tmp_path / "s", each=run_side_by_side)
     ends = []
     for result, lr in zip(study.results, values, strict=True):
         alone = run(dataclasses.replace(e, solver=dataclasses.replace(e.solver, lr=lr)))
@@ -107,9 +123,10 @@ def test_points_side_by_side_end_each_at_its_own_time(tmp_path):
         assert result.finished
         assert read(result.directory).finished
         ends.append(result.rows[-1]["round"])
-        assert Select("train loss", 1).score(result) == losses(result)[-1]  # of the last round that there is
     assert len(set(ends)) == 3  # they differ
     assert max(ends) < 30
+    spent = {end: result.seconds for end, result in zip(ends, study.results, strict=True)}
+    assert spent[max(ends)] > spent[min(ends)] > 0  # who runs longer has had more of the time
 
 
 def test_a_sink_is_told_that_the_run_has_finished(monkeypatch, tmp_path):
@@ -128,6 +145,47 @@ def test_a_sink_is_told_that_the_run_has_finished(monkeypatch, tmp_path):
     for until in (None, "train loss <= 1.25", "train loss <= 1.0"):
         send("tensorboard", rows, tmp_path, dataclasses.replace(e, until=until))
     assert endings == ["stopped", "finished", "stopped"]
+    # Of two conditions, one was met in an earlier process.
+    (tmp_path / "log.jsonl").write_text('{"round": 0, "train loss": 2.5}\n{"round": 1, "train loss": 0.5}\n')
+    both = dataclasses.replace(e, until=("train loss <= 0.5", "bytes up <= 1"))
+    send("tensorboard", [{"round": 2, "train loss": 0.6, "bytes up": 1}], tmp_path, both)
+    assert endings[-1] == "finished"
+
+
+@pytest.mark.parametrize(
+    "study",
+    [
+        lambda: compare("quadratics", "feddyn,feddr", until="train loss <= 2.0"),
+        lambda: sweep(small(until="train loss <= 2.0"), {"algorithm.alpha": [1.0, 2.0]}),
+        lambda: tune("quadratics", "feddyn", until="train loss <= 2.0"),
+    ],
+    ids=["compare", "sweep", "tune"],
+)
+def test_what_is_judged_at_equal_cost_refuses_it(study):
+    with pytest.raises(ValueError, match="until is for single runs: methods and points are compared at equal cost"):
+        study()
+
+
+def test_runs_that_end_early_are_not_called_better(whole):
+    """They would be read at the moment at which they are at the target, by construction."""
+    until = whole[1]
+    runs = [(name, small(name, until=until, seed=seed)) for name in ("feddyn", "feddr") for seed in (0, 1)]
+    study = run_all(runs, terms=Terms(crossing="first"), target=("train loss", float(until.split("<=")[1])))
+    found = evidence.verdict(study, "quadratics")
+    assert "runs ended when they had met what they are for (until)" in found.why_not
+    assert not found.against
+    goal = evidence.target(study, "quadratics")
+    assert [evidence.reached(r, goal, study.terms)["round"] for r in study.results] == [
+        r.rows[-1]["round"] for r in study.results
+    ]
+
+
+def test_the_mean_of_curves_ends_with_the_first_that_does():
+    e = small(until="train loss <= 2.0")
+    fast, slow = (run(dataclasses.replace(e, algorithm=fl.FedDyn(alpha))) for alpha in (1.0, 4.0))
+    assert 1 < len(fast.rows) < len(slow.rows)
+    mean = series("both", [fast, slow])
+    assert len(mean.axes["rounds"]) == len(fast.rows)  # what follows would be that of the slow one alone
 
 
 @pytest.mark.parametrize(
@@ -136,7 +194,7 @@ def test_a_sink_is_told_that_the_run_has_finished(monkeypatch, tmp_path):
         ("train loss = 1", "until: 'train loss = 1' is not a condition such as 'test accuracy >= 0.95'"),
         ("<= 1", "is not a condition"),
         ("train loss <= nan", "is not a condition"),
-        ("train los <= 1", "until: 'train los' is not evaluated. Did you mean 'train loss'"),
+        ("train los <= 1", "until: 'train los' is not evaluated; add it to --evaluate, .* Did you mean 'train loss'"),
         ("train loss >= 1", "train loss is better when smaller, so write 'train loss <= 1.0'"),
         ((), "until must be"),
     ],
@@ -144,6 +202,12 @@ def test_a_sink_is_told_that_the_run_has_finished(monkeypatch, tmp_path):
 def test_what_cannot_be_met_is_refused(until, words):
     with pytest.raises(ValueError, match=words):
         small(until=until).check()
+
+
+def test_a_percentage_is_noticed():
+    words = "until: test accuracy is always between 0 and 1, so it cannot reach 95. Did you mean 0.95?"
+    with pytest.raises(ValueError, match=words):
+        experiment("digits", "fedavg", until="test accuracy >= 95").check()
 
 
 # Reproductions.

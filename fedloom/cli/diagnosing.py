@@ -55,7 +55,7 @@ def add(commands: Any, complete: bool) -> None:
         "to which",
     )
     d.add_argument("--effort", type=float, default=1.0, metavar="X", help="spend X times as much (default 1)")
-    add_fields(d, complete, leave_out=("algorithm", "rounds"))
+    add_fields(d, complete, leave_out=("algorithm", "rounds", "evaluate", "evaluate_every", "until"))
     group = d.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", help="a new directory for the page (default: the next number in runs/)")
     group.add_argument("--quiet", action="store_true", help="do not report progress")
@@ -77,7 +77,7 @@ def _diagnose(given: argparse.Namespace) -> int:
     found: Any
     if _is_directory(name):
         asked = [f"--{n}" for n in ("algorithm", "variant", "seed") if getattr(given, n) is not None]
-        asked += [f"--{n}" for n in fields]
+        asked += [f"--{n}" for n in fields] + ["--effort"] * (given.effort != 1)
         if asked:
             raise ValueError(f"{asked[0]}: a run has its own; give a task, or leave it out.")
         found = diagnosis.along(name, rounds=given.rounds, say=say)

@@ -78,7 +78,7 @@ def add(commands: Any, complete: bool) -> None:
     )
     c.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
     add_terms(c)
-    add_fields(c, complete, leave_out=("algorithm",))
+    add_fields(c, complete, leave_out=("algorithm", "until"))
     outputs(c, dry=True)
 
     r = command("run", "run one experiment", RUN, _run)
@@ -104,7 +104,7 @@ def add(commands: Any, complete: bool) -> None:
     )
     s.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
     s.add_argument("--seed", type=int, metavar="N", help="the seed of all points")
-    add_fields(s, complete)
+    add_fields(s, complete, leave_out=("until",))
     outputs(s, sink=False)
 
     p = command(

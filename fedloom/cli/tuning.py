@@ -55,7 +55,7 @@ def add(commands: Any, complete: bool) -> None:
     t.add_argument(
         "--around", metavar="FILE", help="a file of `fedloom suggest`: the searches start at its practical values"
     )
-    add_fields(t, complete, leave_out=("algorithm", "validation", "evaluate"))
+    add_fields(t, complete, leave_out=("algorithm", "validation", "evaluate", "until"))
     outputs(t)
 
 

@@ -22,6 +22,7 @@ from fedloom.experiments.definition import Checked
 from fedloom.experiments.result import Result
 from fedloom.experiments.run_directory import CONFIG, read
 from fedloom.experiments.study_file import STUDY
+from fedloom.hyperparameters import count
 from fedloom.native.build import left_out
 from fedloom.theory.curvature import spectrum
 from fedloom.theory.gradients import differences, sizes_of
@@ -29,6 +30,7 @@ from fedloom.theory.gradients import differences, sizes_of
 POINTS = 8  # rounds that are measured
 LOGGED = ("gradient norm", "dissimilarity")
 EXPLODES = 10.0  # times the dissimilarity at the start
+MUCH = 3.0  # times smaller: a gradient of which it is worth saying that it has vanished
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Along:
         if math.isnan(top.B):
             return "The dissimilarity B is not known at any round."
         if top.round == first.round:
-            return f"The dissimilarity B is largest at the start, {top.B:.3g}; it never exceeds that."
+            return f"The dissimilarity B is largest at the start, {top.B:.3g}, of all rounds measured."
         growth, found = top.B / first.B, f"The dissimilarity B is largest after round {top.round}: {top.B:.3g}"
         found += f", {growth:.3g} times that at the start."
         if growth >= EXPLODES:
@@ -81,7 +83,7 @@ class Along:
             return ""
         if apart > max(shrunk, 1.0):
             return f"Clients' gradients differ {apart:.3g} times as much there, and |grad f| has changed less."
-        if top.gradient > first.gradient:
+        if shrunk < MUCH:
             return ""
         kept = "as much as" if 0.8 < apart < 1.25 else f"{apart:.3g} times as much as"
         return (
@@ -105,6 +107,8 @@ def along(
         rounds: up to which it is repeated; by default to its last.
         say: is told what is being done.
     """
+    if rounds is not None and not count.holds(rounds):
+        raise ValueError(f"rounds must be {count.words}, got {rounds!r}.")
     path = pathlib.Path(directory)
     result = _read(path)
     logged = all(name in result.about["metrics"] for name in LOGGED)

@@ -15,6 +15,7 @@ from fedloom.diagnosis.verdict import HOLDS, StepSize, Verdict, about, step_size
 from fedloom.experiments.changes import changed
 from fedloom.experiments.definition import Experiment, method_name
 from fedloom.experiments.settings import experiment, methods
+from fedloom.hyperparameters import brief, positive
 from fedloom.tasks import Loaded, Task
 from fedloom.theory import THEOREMS, Constants, Measured, Setting, constants
 
@@ -81,6 +82,8 @@ def diagnose(
         say: is told what is being done.
         changes: other fields of the experiments, as `experiment` takes them.
     """
+    if not positive.holds(effort):
+        raise ValueError(f"effort must be {positive.words}, got {effort!r}.")
     found, silent = _experiments(task, algorithms, variant, seed, rounds, changes)
     e = found[0]
     say(f"{e.base_task().name}: loading")
@@ -95,8 +98,11 @@ def diagnose(
     measure = Measure.on(loaded, first, seed) if simulate else None
     own = [rounds] * len(found) if rounds else own_rounds(found, loaded, WORK * effort)
     made = []
+    kinds = [method_name(e.algorithm) for e in found]
     for e, t in zip(found, own, strict=True):
-        name, c = method_name(e.algorithm), _with_optimum(by_batch[getattr(e.solver, "batch_size", None)], loaded)
+        name = method_name(e.algorithm)
+        name = brief(e.algorithm) if kinds.count(name) > 1 else name  # two of one kind
+        c = _with_optimum(by_batch[getattr(e.solver, "batch_size", None)], loaded)
         s = setting_of(e, e.check())
         verdict, *others = verdicts(e, c, s)
         run = None
@@ -139,6 +145,8 @@ def _experiments(
             names = algorithms if algorithms is not None else methods(task, variant, changes.get("engine"))
         if not names:
             raise ValueError(f"algorithms must name at least one method, got {algorithms!r}.")
+        if twice := [name for i, name in enumerate(names) if isinstance(name, str) and name in names[:i]]:
+            raise ValueError(f"algorithms lists {twice[0]} twice.")
         found = [experiment(task, name, variant, **{"seed": seed, **changes}) for name in names]
     known = [e for e in found if about(e.algorithm, e.engine)]
     silent = tuple(method_name(e.algorithm) for e in found if e not in known)

@@ -31,7 +31,7 @@ from fedloom.experiments.run_directory import new_directory
 from fedloom.hyperparameters import brief
 from fedloom.report.drawing import Picture, content, words
 from fedloom.report.page import GENERATOR, POLICY
-from fedloom.report.series import COLOURS
+from fedloom.report.series import COLOURS, slug
 from fedloom.version import __version__
 
 PAGE = "report.html"
@@ -52,8 +52,8 @@ def write(found: Diagnosis | Along, directory: pathlib.Path) -> pathlib.Path:
     for name, draw in drawn.items():
         figure = draw()
         pictures[name] = content(figure, "svg")
-        write_whole(directory / f"{name}.svg", pictures[name])
-        write_whole(directory / f"{name}.png", content(figure, "png"))
+        write_whole(directory / f"{slug(name)}.svg", pictures[name])
+        write_whole(directory / f"{slug(name)}.png", content(figure, "png"))
     title, body = _of_task(found, pictures) if isinstance(found, Diagnosis) else _of_run(found, pictures)
     write_whole(directory / PAGE, _page(title, body).encode())
     return directory / PAGE

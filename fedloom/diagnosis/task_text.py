@@ -174,7 +174,7 @@ def curve_rows(s: Simulated) -> list[tuple[str, ...]]:
     """The curves at a few rounds, and as lines of bars; the bound has a scale of its own."""
     longest = max(int(curve.rounds[-1]) for curve in s.curves)
     shown = np.unique(np.round(np.geomspace(1, longest, 4)).astype(int))
-    runs = np.concatenate([curve.values for curve in s.curves if curve.label != "bound"])
+    runs = np.concatenate([np.array([]), *(curve.values for curve in s.curves if curve.label != "bound")])
     rows = [("", *(f"T = {t}" for t in shown), f"T = 1 to {longest}")]
     for curve in s.curves:
         at = dict(zip(curve.rounds.tolist(), curve.values.tolist(), strict=True))

@@ -118,6 +118,8 @@ def verdict(study: Study, task: str) -> Verdict:
     if limit is None and any(r.finished and r.diverged is None for r in results):
         need = "give clients a system, such as --system.speeds 2" if budget.cost == "seconds" else "choose another"
         return dataclasses.replace(found, why_not=f"these runs have no {amount_name(budget.cost)}; {need}")
+    if any(r.experiment.until is not None for r in results):
+        return dataclasses.replace(found, why_not="runs ended when they had met what they are for (until)")
     if len(order) < 2:
         return dataclasses.replace(found, why_not="fewer than two methods have finished without diverging")
     if all(i == 0 for places in values.values() for _, i in places.values()):

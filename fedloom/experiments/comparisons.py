@@ -14,6 +14,7 @@ from fedloom.experiments.recipe import method_names, recipe
 from fedloom.experiments.settings import experiment, methods
 from fedloom.experiments.study import TERMS, OpenSink, Progress, Runs, Study, run_all
 from fedloom.experiments.terms import Terms
+from fedloom.experiments.until import refuse_until
 from fedloom.tasks import Task
 
 SEEDS = (0, 1, 2, 3, 4)  # three leave Student's t so wide that hardly anything can be told apart
@@ -84,6 +85,7 @@ def comparison(
     """The experiments of a comparison, by name."""
     if len(seeds) == 0:
         raise ValueError("seeds must list at least one seed.")
+    refuse_until((changes or {}).get("until"))
     chosen = methods(task, variant, (changes or {}).get("engine")) if algorithms is None else list(algorithms)
     if not chosen:
         raise ValueError("algorithms must name at least one; `fedloom list algorithms` lists them.")

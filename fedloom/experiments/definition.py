@@ -251,7 +251,7 @@ class Experiment:
         evaluation = Evaluation(loaded, self.evaluate, self.algorithm, self.solver, self.own_models, last)
         evaluation.check()
         if self.until is not None:
-            check_conditions(self.until, {name: m.larger_is_better for name, m in evaluation.metrics.items()})
+            check_conditions(self.until, evaluation.metrics)
         assert evaluation.algorithm is not None
         return Checked(loaded, run._replace(algorithm=evaluation.algorithm), evaluation)
 

@@ -79,8 +79,8 @@ class Running:
         self.about = about(experiment, checked)
         self.memories: Mapping[int, Any] | None = None  # of the clients at the end, if nothing else keeps them
         self.plan: Plan | None = None  # chosen when the rounds begin, unless the directory has one
-        self.share = 1.0  # of the elapsed time, which runs side by side divide among them
-        self.spent = 0.0  # by earlier processes
+        self.share = 1.0  # of the time since this began that is its own
+        self.spent = 0.0  # before that, by earlier processes
         self.started = self.saved = time.monotonic()
 
     def go(self) -> Result:

@@ -7,6 +7,7 @@ runs up to rounding, which depends on how many runs are side by side.
 
 import contextlib
 import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -105,14 +106,19 @@ def _together(
     results: dict[int, Result] = {}
     e, loaded = runs[batch[0]].experiment, checked.loaded  # which they share, but for numbers
     with contextlib.ExitStack() as opened:
-        logs = {i: _opened(runs[i], checked, progress, sinks, len(left), opened) for i in left}
+        logs = {i: _opened(runs[i], checked, progress, sinks, opened) for i in left}
         first = checked.evaluation.of(loaded.w)
         for log in logs.values():
             log.begin(first)
         full = batch + batch[-1:] * (room - len(batch))
         algorithms, solvers = ([getattr(runs[i][1], part) for i in full] for part in ("algorithm", "solver"))
+        before = time.monotonic()
         for record in grid.run_records(checked.run, algorithms, solvers, min(e.evaluate_every, e.rounds)):
             values = checked.evaluation.of_each(record.w)
+            now = time.monotonic()
+            for i in set(logs) - set(results):  # those that have not ended share the time
+                logs[i].spent += (now - before) / (len(logs) - len(results))
+            before = now
             record = record._replace(servers=jax.device_get(record.servers))
             for place, i in enumerate(batch):
                 if i in results or i not in logs:
@@ -136,7 +142,6 @@ def _opened(
     checked: Checked,
     progress: Progress | None,
     sinks: Sequence[OpenSink],
-    beside: int,
     opened: contextlib.ExitStack,
 ) -> Running:
     name, experiment, directory, *_ = run
@@ -150,7 +155,7 @@ def _opened(
     if progress is not None:
         watch.append(lambda row: progress.row(name, experiment, row))
     log = Running(experiment, checked, directory, name, tuple(watch), math.inf)  # one checkpoint, at the end
-    log.share = 1 / beside
+    log.share = 0.0  # of the time since it was opened: `_together` counts it
     log.open()
     opened.callback(log.close)
     return log

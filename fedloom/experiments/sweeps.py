@@ -21,6 +21,7 @@ from fedloom.experiments.side_by_side import alike, run_side_by_side
 from fedloom.experiments.study import Progress, Runs, Study, create_study, place_run, read_study
 from fedloom.experiments.study_file import check_study_files, read_study_file
 from fedloom.experiments.text import columns
+from fedloom.experiments.until import refuse_until
 from fedloom.hyperparameters import count, nearest
 from fedloom.tasks.evaluated import on_test_examples
 
@@ -62,8 +63,7 @@ class Select:
         """The score of a run; nan if it diverged or has not finished."""
         if not result.finished or result.diverged is not None:
             return math.nan
-        end = result.evaluated[-1]["round"]  # the last round, or the one in which it met what it was to run until
-        since, metric = max(0, end - self.last), str(self.among(result.metrics).metric)
+        since, metric = max(0, result.experiment.rounds - self.last), str(self.among(result.metrics).metric)
         return float(np.mean([row[metric] for row in result.evaluated if row["round"] > since]))
 
 
@@ -109,6 +109,7 @@ def sweep(
         select: how `ranking`, `best`, `sweep_table` and `heat_map` judge; its metric is evaluated in all runs.
         progress: True for a bar in a notebook or at a terminal, or a progress reporter.
     """
+    refuse_until(base.until)
     points = points_of(base, over, random)
     seeds = np.asarray(over.get("seed", [base.seed])).tolist()
     listed = [(name, changed_as(name, e, {"seed": seed})) for name, (_, e) in points.items() for seed in seeds]

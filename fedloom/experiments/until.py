@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fedloom.experiments.terms import check_target
 from fedloom.hyperparameters import nearest
+from fedloom.metrics.scores import Metric
 
 
 class Condition(NamedTuple):
@@ -44,12 +46,26 @@ def _meets(row: Mapping[str, Any], c: Condition) -> bool:
     return value is not None and (value >= c.value if c.larger else value <= c.value)
 
 
-def check_conditions(until: Sequence[str], larger_is_better: Mapping[str, bool]) -> None:
-    """Raise a ValueError for a metric that is not evaluated, or for a condition that a worse model meets."""
+def check_conditions(until: Sequence[str], metrics: Mapping[str, Metric]) -> None:
+    """Raise a ValueError for a metric that is not among those evaluated, and for what no better model can meet."""
     for c in map(condition, until):
-        if c.metric not in larger_is_better:
-            raise ValueError(f"until: {c.metric!r} is not evaluated.{nearest(c.metric, larger_is_better)}")
-        if c.larger != larger_is_better[c.metric]:
+        if c.metric not in metrics:
+            known = nearest(c.metric, metrics)
+            raise ValueError(f"until: {c.metric!r} is not evaluated; add it to --evaluate, or choose another.{known}")
+        try:
+            check_target(c.metric, c.value, metrics[c.metric].bounds)
+        except ValueError as error:
+            raise ValueError(str(error).replace("target: ", "until: ", 1)) from error
+        if c.larger != metrics[c.metric].larger_is_better:
             right = c._replace(larger=not c.larger)
-            better = "larger" if larger_is_better[c.metric] else "smaller"
+            better = "smaller" if c.larger else "larger"
             raise ValueError(f"until: {c.metric} is better when {better}, so write '{right}' instead of '{c}'.")
+
+
+def refuse_until(until: object) -> None:
+    """Raise a ValueError if there are conditions: methods that end at different costs are not compared or ranked."""
+    if until is not None and until != "none":
+        raise ValueError(
+            "until is for single runs: methods and points are compared at equal cost, which runs that end early do not "
+            "have. Leave it out; --target says what reaching a value costs."
+        )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -136,12 +137,15 @@ def series(name: str, results: Sequence[Result]) -> Series:
     """Combine the seeds of a method.
 
     A round is used if every seed that got that far was evaluated in it. So the mean is over all seeds that got there:
-    where one diverged or is unfinished, the others continue.
+    where one diverged or is unfinished, the others continue. Where one ended because it had met what it was to run
+    until, all end: the others are the slow ones.
     """
     begun = [result for result in results if result.evaluated]
     places = [{row["round"]: i for i, row in enumerate(result.evaluated)} for result in begun]
     last = [max(place) for place in places]
     every = sorted(set().union(*places))
+    ended = [end for r, end in zip(begun, last, strict=True) if r.experiment.until and r.finished and not r.diverged]
+    every = [t for t in every if t <= min(ended, default=math.inf)]
     rounds = [t for t in every if all(t in place or t > end for place, end in zip(places, last, strict=True))]
 
     def gathered(columns: Sequence[np.ndarray]) -> Band:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fedloom.experiments.arguments import Seeds, reporter, seed_list
 from fedloom.experiments.side_by_side import run_side_by_side
 from fedloom.experiments.study import OpenSink, Progress, Study, run_all
+from fedloom.experiments.terms import Terms
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import nearest
 from fedloom.reproductions import feddane, feddr, feddyn, fedopt, fedprox, linear_speedup
@@ -59,6 +60,7 @@ def reproduce(
         directory,
         title=f"{name}: {found.about}",
         target=found.target,
+        terms=Terms(crossing="first"),  # what papers count
         about={"kind": "reproduction", "name": name, "commit": commit()},
         progress=reporter(progress),
         sinks=sinks,

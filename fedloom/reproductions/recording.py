@@ -26,10 +26,11 @@ POINTS = 25  # of a curve
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A metric in the course of the runs of one name: the mean over seeds."""
+    """A metric in the course of the runs of one name: the mean over some of the seeds."""
 
     rounds: tuple[int, ...]
     values: tuple[float, ...]
+    seeds: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Recorded:
         """When and with what each of its seeds was run, the newest part first."""
         earlier = list(self.made.get("earlier", ()))
         before = {seed for part in earlier for seed in part["seeds"]}
-        own = {key: self.made.get(key) for key in ("date", "commit", "processor")}
+        own = {key: self.made.get(key) for key in ("date", "commit", "processor", "versions")}
         return [{"seeds": [seed for seed in self.seeds if seed not in before], **own}, *earlier]
 
     @property
@@ -73,7 +74,8 @@ class Recorded:
         made = {"date": "an unknown day", "commit": "unknown", "processor": "unknown processor", **self.made}
         versions = ", ".join(f"{name} {version}" for name, version in made.get("versions", {}).items())
         earlier = "".join(
-            f" {_which(part['seeds'])} recorded on {part['date']} at commit {part['commit']} ({part['processor']})."
+            f" {_which(part['seeds'])} recorded on {part['date']} at commit {part['commit']} "
+            f"({part['processor']}{_other(part, made)})."
             for part in made.get("earlier", ())
         )
         return (
@@ -96,7 +98,10 @@ class Recorded:
             if (line.setting, line.method) in self.values
         ]
         curves = {
-            run: {metric: {"rounds": c.rounds, "values": [_plain(v) for v in c.values]} for metric, c in of.items()}
+            run: {
+                metric: {"rounds": c.rounds, "values": [_plain(v) for v in c.values], "seeds": c.seeds}
+                for metric, c in of.items()
+            }
             for run, of in self.curves.items()
         }
         head = {"name": self.name, "rounds": self.rounds, "seconds": round(self.seconds), **self.made}
@@ -117,10 +122,16 @@ def from_json(text: str, reproduction: Reproduction) -> Recorded:
         if key in lines and (lines[key].measure.words, of_now.get(key)) == (row["measured"], row.get("settings")):
             worst = _worst(lines[key])
             values[key] = {int(seed): worst if v is None else float(v) for seed, v in row["seeds"].items()}
+    all_seeds = sorted({seed for of in values.values() for seed in of})  # which records without seeds of curves had
+    kept = {(run, lines[key].measure.metric) for key in values for run in lines[key].runs}
     curves: dict[str, dict[str, Curve]] = {}
     for row in found.pop("curves"):
         for run, of in row.items():
-            curves[run] = {m: Curve(tuple(c["rounds"]), tuple(map(_number, c["values"]))) for m, c in of.items()}
+            for m, c in of.items():
+                if (run, m) in kept:
+                    seeds = tuple(c.get("seeds", all_seeds))
+                    curve = Curve(tuple(c["rounds"]), tuple(map(_number, c["values"])), seeds)
+                    curves.setdefault(run, {})[m] = curve
     name, rounds, seconds = (found.pop(key) for key in ("name", "rounds", "seconds"))
     return Recorded(name, values, curves, rounds, seconds, found)
 
@@ -167,41 +178,49 @@ def record(study: Study, reproduction: Reproduction, made: Mapping[str, Any]) ->
     return Recorded(reproduction.name, reproduction.values(study), curves, rounds, seconds, made)
 
 
+def _other(part: Mapping[str, Any], made: Mapping[str, Any]) -> str:
+    """The versions with which a part was made, if they were others."""
+    own, now = part.get("versions") or {}, made.get("versions") or {}
+    other = [f"{name} {version}" for name, version in own.items() if now.get(name) != version]
+    return f"; {', '.join(other)}" if other else ""
+
+
 def _which(seeds: Sequence[int]) -> str:
     return f"Seed {seeds[0]} was" if len(seeds) == 1 else f"Seeds {', '.join(map(str, seeds))} were"
 
 
 def together(old: Recorded, new: Recorded) -> Recorded:
-    """Both, which were run apart: of a seed that both have, the new figures count."""
-    if old.rounds != new.rounds:
+    """Both, which were run apart: of a seed that both have, all figures are the new ones. Longer runs win."""
+    if new.rounds > old.rounds:
+        return new
+    if new.rounds < old.rounds:
         raise ValueError(f"{new.name}: runs of {new.rounds} rounds cannot be put beside those of {old.rounds}.")
+    again = set(old.seeds) & set(new.seeds)
+    for key, of in old.values.items():
+        if lost := sorted(seed for seed in again & of.keys() if seed not in new.values.get(key, {})):
+            words = f"seed {lost[0]} of {', '.join(key)} is recorded, but is not among the new runs; finish them."
+            raise ValueError(f"{new.name}: {words}")
     both = {key: dict(sorted({**old.values.get(key, {}), **of}.items())) for key, of in new.values.items()}
     values: Values = {**old.values, **both}
-    parts = [{**part, "seeds": [seed for seed in part["seeds"] if seed not in new.seeds]} for part in old.parts]
+    parts = [{**part, "seeds": [seed for seed in part["seeds"] if seed not in again]} for part in old.parts]
     earlier = [part for part in parts if part["seeds"]]
-    kept = set(old.seeds) - set(new.seeds)
-    made = {**new.made, "earlier": earlier} if kept else new.made
-    seconds = old.seconds * len(kept) / len(old.seeds) + new.seconds
-    curves = dict(new.curves)
-    if len(kept) == len(old.seeds):  # else the old means have seeds that were run again
-        shares = len(old.seeds), len(new.seeds)
-        curves = {run: _mean_of(old.curves.get(run, {}), of, shares) for run, of in new.curves.items()}
-    return Recorded(new.name, values, {**old.curves, **curves}, new.rounds, seconds, made)
+    made = {**new.made, "earlier": earlier} if earlier else new.made
+    seconds = old.seconds * (1 - len(again) / len(old.seeds)) + new.seconds
+    curves = dict(old.curves)
+    for run, found in new.curves.items():
+        before = old.curves.get(run, {})
+        curves[run] = {metric: _mean_of(before.get(metric), curve) for metric, curve in found.items()}
+    return Recorded(new.name, values, curves, new.rounds, seconds, made)
 
 
-def _mean_of(old: Mapping[str, Curve], new: Mapping[str, Curve], seeds: tuple[int, int]) -> dict[str, Curve]:
-    """Curves of so many old and new seeds as one; of more seeds, if they do not have the same rounds."""
-    found = {}
-    for metric, curve in new.items():
-        other = old.get(metric)
-        if other is None:
-            found[metric] = curve
-        elif other.rounds == curve.rounds:
-            mean = np.average([other.values, curve.values], axis=0, weights=seeds)
-            found[metric] = Curve(curve.rounds, tuple(float(f"{v:.4g}") for v in mean))
-        else:
-            found[metric] = curve if seeds[1] >= seeds[0] else other
-    return found
+def _mean_of(old: Curve | None, new: Curve) -> Curve:
+    """The mean over the seeds of both, if they have the same rounds and no seed twice; else the one of more seeds."""
+    if old is None or set(old.seeds) <= set(new.seeds):
+        return new
+    if old.rounds == new.rounds and not set(old.seeds) & set(new.seeds):
+        mean = np.average([old.values, new.values], axis=0, weights=[len(old.seeds), len(new.seeds)])
+        return Curve(new.rounds, tuple(float(f"{v:.4g}") for v in mean), (*old.seeds, *new.seeds))
+    return new if len(new.seeds) >= len(old.seeds) else old
 
 
 def _seeds(study: Study) -> list[int]:
@@ -229,7 +248,8 @@ def mean_curve(results: Sequence[Result], metric: str) -> Curve:
     last = len(shared) - 1
     chosen = sorted({round(last * (i / (POINTS - 1)) ** 2) for i in range(POINTS)})
     rounds = tuple(int(shared[i]) for i in chosen)
-    return Curve(rounds, tuple(float(f"{np.mean([t[r] for t in tables]):.4g}") for r in rounds))
+    values = tuple(float(f"{np.mean([t[r] for t in tables]):.4g}") for r in rounds)
+    return Curve(rounds, values, tuple(r.experiment.seed for r in results))
 
 
 def commit() -> str | None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from fedloom.experiments.definition import Experiment, method_name
 from fedloom.experiments.result import Row
+from fedloom.experiments.run_directory import read_rows
 from fedloom.experiments.study import OpenSink
 from fedloom.experiments.until import is_met
 from fedloom.hyperparameters import nearest
@@ -45,7 +46,7 @@ class _Sink:
         self.run = f"{name or method_name(experiment.algorithm)}/seed-{experiment.seed}"
         self.writer: Writer | None = None
         self.failed = False
-        self.rows: list[Row] = []
+        self.rows = [] if directory is None else read_rows(directory)  # also those of earlier processes
         self.ending: Ending = "stopped"
 
     def row(self, row: Row) -> None:
