@@ -96,7 +96,9 @@ def test_fedprox_and_feddane_have_the_weight_with_the_largest_decrease():
 
 def made_up(**known):
     measured = {name: Measured(value) for name, value in {"L": 2.0, "L_f": 1.0, "B": 1.5, "G": 1.0, **known}.items()}
-    return Constants(np.full(CLIENTS, 1 / CLIENTS), 3, **measured, everywhere=frozenset({"L", "mu", "rho"}))
+    return Constants(
+        np.full(CLIENTS, 1 / CLIENTS), 3, **measured, at_optimum=True, everywhere=frozenset({"L", "mu", "rho"})
+    )
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ class Constants:
     G: Measured = UNKNOWN  # the largest entry of any minibatch gradient, FedOpt's bound
     D: Measured = UNKNOWN  # |w0 - w*|
     gap: Measured = UNKNOWN  # f(w0) - f*
+    at_optimum: bool = False  # whether sigma_g_mean is that at w*, too
     everywhere: frozenset[str] = frozenset()  # names of those that hold for all w
     notes: tuple[str, ...] = ()  # what was sampled, bounded or left out, in sentences
 

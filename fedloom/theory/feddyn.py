@@ -16,8 +16,8 @@ of its proof (equations 18 and 20). m clients, P of them in a round, gamma_t = w
     D = |w_0 - w*|,  S = mean_k |grad F_k(w*)|^2,  H = mean_k |grad F_k(w_0)|^2,  all expectations over cohorts
 
 Damages: fractions were flattened (r, beta and the conditions on alpha); they were put together from the proofs, whose
-lemmas are added up again in tests/test_theorems.py and give every constant above, with room to spare. Derived: theorem
-4 has L^2 mean_k |theta_k^0 - theta^0|^2 for H, where theta_k^0 is a point at which grad F_k is 0, since the memories
+lemmas are added up again in tests/test_theorems.py and give the constants above, with room to spare, but for theorem 5,
+nonconvex, whose lemmas are not added up there. Derived: theorem 4 has L^2 mean_k |theta_k^0 - theta^0|^2 for H, where theta_k^0 is a point at which grad F_k is 0, since the memories
 start at 0. Lemmas 11 and 12 hold word for word with |g_k - grad F_k(gamma)|^2 in place of L^2 |theta_k - gamma|^2;
 what they give, H, is never larger, and needs no theta_k^0 to exist.
 """
@@ -27,6 +27,7 @@ import math
 from fedloom.algorithms.feddyn import FedDyn, FedDynOneGD
 from fedloom.theory.assumptions import (
     CONVEX,
+    DIFFERENCES_AT_OPTIMUM,
     EQUAL_WEIGHTS,
     EXACT,
     NO_REGULARIZER,
@@ -82,7 +83,7 @@ CONVEX_CASE = Theorem(
     citation=f"{CITATION}, theorems 1 and 2",
     algorithm=FedDyn,
     about="With convex losses the mean of the cohorts' models reaches the optimum at the rate 1/T.",
-    assumptions=(*COMMON, CONVEX, EXACT),
+    assumptions=(*COMMON, CONVEX, EXACT, DIFFERENCES_AT_OPTIMUM),
     left=AVERAGE,
     allowed=lambda c, s: _from(25 * c.L.value),
     recommended=lambda c, s, rounds: {"algorithm.alpha": 30 * c.L.value * math.sqrt(s.scarcity(c))},
@@ -96,7 +97,7 @@ STRONGLY_CONVEX_CASE = Theorem(
     citation=f"{CITATION}, theorems 1 and 3",
     algorithm=FedDyn,
     about="With strongly convex losses a weighted mean of the cohorts' models reaches the optimum at a linear rate.",
-    assumptions=(*COMMON, STRONGLY_CONVEX, EXACT),
+    assumptions=(*COMMON, STRONGLY_CONVEX, EXACT, DIFFERENCES_AT_OPTIMUM),
     left=Left(WEIGHTED + ", r = 1 + mu/alpha", "gap", "average", gamma=True, ratio=_ratio),
     allowed=lambda c, s: _from(max(5 * s.scarcity(c) * c.mu.value, 30 * c.L.value)),
     recommended=lambda c, s, rounds: {"algorithm.alpha": max(5 * s.scarcity(c) * c.mu.value, 30 * c.L.value)},
@@ -124,7 +125,7 @@ ONEGD_CONVEX = Theorem(
     citation=f"{CITATION}, theorem 5 and its proof, C.2.2",
     algorithm=FedDynOneGD,
     about="One gradient step in place of the local minimisation keeps the rate 1/T.",
-    assumptions=(*COMMON, CONVEX),
+    assumptions=(*COMMON, CONVEX, DIFFERENCES_AT_OPTIMUM),
     left=AVERAGE,
     allowed=lambda c, s: _from(50 * c.L.value),
     recommended=lambda c, s, rounds: {"algorithm.alpha": 50 * c.L.value * math.sqrt(s.scarcity(c))},
@@ -138,7 +139,7 @@ ONEGD_STRONGLY_CONVEX = Theorem(
     citation=f"{CITATION}, theorem 5 and its proof, equation 18",
     algorithm=FedDynOneGD,
     about="One gradient step in place of the local minimisation keeps the linear rate.",
-    assumptions=(*COMMON, STRONGLY_CONVEX),
+    assumptions=(*COMMON, STRONGLY_CONVEX, DIFFERENCES_AT_OPTIMUM),
     left=Left(WEIGHTED + ", r = 1 + mu/(3 alpha)", "gap", "average", gamma=True, ratio=_ratio_onegd),
     allowed=lambda c, s: _from(50 * max(s.scarcity(c) * c.mu.value, c.L.value)),
     recommended=lambda c, s, rounds: {"algorithm.alpha": 50 * max(s.scarcity(c) * c.mu.value, c.L.value)},
