@@ -393,7 +393,7 @@ def test_theorem_2_of_generalized_fedavg_as_printed_is_exceeded():
 
 
 def test_a_client_drawn_twice_has_the_same_noise_twice():
-    """F_k = w^2 / 2 with noise of variance 1, K = 1: E w^2 has a closed form, above what independent noise would give."""
+    """F_k = w^2 / 2 with noise of variance 1, K = 1: E w^2 has a closed form, above the printed bound."""
     problem = quadratic_problem(np.ones((4, 1, 1)), np.zeros((4, 1)), np.full(1, 0.3), noise=1.0)
     n, m, rounds, c = 8, 4, 3000, problem.constants
     steps, setting = {"solver.lr": 1e-3, "algorithm.lr": 100.0}, Setting(cohort=n, replacement=True, local_steps=1)
@@ -406,7 +406,7 @@ def test_a_client_drawn_twice_has_the_same_noise_twice():
 
 
 def test_feddr_as_printed_is_exceeded_by_one_client_a_round():
-    """Algorithm 1 to the letter, F = (x -+ 1)^2 / 2 from x_0 = 0, the optimum, whichever client is drawn: x_1 = -+1/16."""
+    """Algorithm 1 to the letter, F = (x -+ 1)^2 / 2 from the optimum x_0 = 0: x_1 = -+1/16, whoever is drawn."""
     eta = 1 / 3
     for b in (1.0, -1.0):
         first = eta * b / (1 + eta)  # prox(0)

@@ -215,7 +215,7 @@ def test_feddr_has_no_bound_with_a_regularizer():
 
 @pytest.mark.parametrize(("cohort", "times"), [(None, 1.0), (3, 1.5)])
 def test_fedopts_condition_is_equation_11_with_lemma_3(cohort, times):
-    """4 eta_l^2 K^2 L^2 times lemma 3's 30 eta_l^2 K^2 |grad f|^2 (with cohorts half as much again), and 2 eta_l^2 K^2."""
+    """4 eta_l^2 K^2 L^2 times lemma 3's 30 eta_l^2 K^2 (with cohorts half as much again), and 2 eta_l^2 K^2."""
     e, K, L, tau = 0.01, 5, 3.0, 0.7
     own = _noise(1, known(L=L), Setting(cohort=cohort, local_steps=K), e, tau)[2]
     assert own * tau**2 == pytest.approx(times * 4 * (e * K * L) ** 2 * 30 * (e * K) ** 2 + 2 * (e * K) ** 2)

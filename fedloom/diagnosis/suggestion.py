@@ -175,8 +175,8 @@ def _chosen(about: list[Theorem], c: Constants, s: Setting, e: Experiment) -> tu
 
 
 def _failures(theorem: Theorem, c: Constants, s: Setting) -> tuple[bool, int, int, int, int]:
-    """Whether it is about rounds where replies are late; what fails, exact solves apart; whether those fail; what is not
-    known. Then strongly convex before convex.
+    """In this order: whether it is about rounds where replies are late; what fails, exact solves apart; whether those
+    fail; what is not known; strongly convex before convex.
     """
     failing = _failing(theorem, c, s)
     inexact = EXACT.sentence in failing

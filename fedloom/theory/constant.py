@@ -68,7 +68,8 @@ def worst(found: Sequence[Constants]) -> Constants:
     together["mu"] = Measured(abs(opposite.value), opposite.error)  # it is never negative, but -0 might be
     everywhere = frozenset.intersection(*(one.everywhere for one in found))
     notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
-    return dataclasses.replace(found[0], **together, everywhere=everywhere, notes=notes)  # type: ignore[arg-type]
+    there = any(one.at_optimum for one in found)
+    return dataclasses.replace(found[0], **together, at_optimum=there, everywhere=everywhere, notes=notes)  # type: ignore[arg-type]
 
 
 def _largest(values: Sequence[Measured]) -> Measured:

@@ -33,7 +33,7 @@ one round later, and the bound is about w_1, ..., w_T. With cohorts, a client th
 w_0 and the term  F_k(w_0) + |x - w_0|^2 / (2 eta). At its first visit v above is grad F_k(x_k+), |v|^2 <= 2 L^2 |u|^2
 + 2 |grad F_k(w_0)|^2, and a client stays unvisited for 1/q rounds on average. The term of a client that is never
 visited may lie below F_k(x) by eta |grad F_k(w_0)|^2 / (2 (1 - s)) <= eta |grad F_k(w_0)|^2; this is charged to the
-same 2 eta / alpha, since that client never had its first visit. So that for L eta <= 1/2
+same 2 eta / alpha, since that client never had its first visit. So, for L eta <= 1/2,
 
     sum_t E |G(w_t)|^2 <= 4 (1+s)^4 / (q alpha^2 eta^2 A') (F(w_0) - F* + 2 eta H / alpha + A' eta^2 H / (1+s)^2)
                           + 2 H / q
@@ -74,7 +74,7 @@ def constant(c: Constants, s: Setting, alpha: float, eta: float) -> float:
 
 
 def _total(c: Constants, s: Setting, alpha: float, eta: float, everyone: float) -> float:
-    """The bound of the sum over all rounds; `everyone` is the constant C. NaN with a regularizer, as F(w_0) - F* is then."""
+    """The bound of the sum over all rounds; `everyone` is the constant C. NaN with a regularizer, as F(w_0) - F*."""
     if s.regularizer:
         return math.nan
     r, h = c.L.value * eta, at_start(c)

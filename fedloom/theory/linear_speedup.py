@@ -14,10 +14,10 @@ Theorem 1 (q = 0) is as printed. Theorem 2 is not: the printed Phi has 3q/2 wher
 (Cauchy-Schwarz; the line "sum_i |t_i|^2 <= ..."). The drawing of clients alone contributes K L eta eta_l q sigma_g^2
 / 2, and with K = 20 a run exceeds the printed bound: tests/test_bounds.py. So with cohorts the rate of corollary 2 is
 sqrt(K / (n T)), with its steps, in the term of sigma_g, and 1 / sqrt(n K T) only in that of sigma_l. Both printed
-conditions on c have a minus where the proof needs a plus. The printed condition of strategy 1, eta eta_l K L < (n-1)/n,
-is stricter than what its proof needs, which is above; strategy 2's is the same. r is ours: with replacement the paper
-has 1/n, as if a client that is drawn twice worked twice; here (cohorts.with_replacement) it works once and counts
-twice, so that its two replies have the same noise.
+conditions for c > 0 have a minus where the proof needs a plus. The printed condition of strategy 1, eta eta_l K L <
+(n-1)/n, is stricter than what its proof needs, which is above; strategy 2's is the same. r is ours: with replacement
+the paper has 1/n, as if a client that is drawn twice worked twice; here (cohorts.with_replacement) it works once and
+counts twice, so that its two replies have the same noise.
 
 The corollaries are the theorems with eta_l = 1/(sqrt(T) K L) and eta = sqrt(K n), as long as these are allowed (T >=
 n K or so); for shorter runs both are cut to what is. The proofs drop the correlation of a step's noise with later
