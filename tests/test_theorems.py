@@ -184,6 +184,18 @@ def test_feddyn_theorem_5_follows_from_lemmas_14_and_15(times, scarcity, mu):
         assert kappa / kappa_0 <= 10 * scarcity / alpha
 
 
+@pytest.mark.parametrize(("times", "scarcity", "mu"), GRID)
+def test_feddyn_theorem_5_nonconvex_follows_from_lemmas_19_and_20(times, scarcity, mu):
+    alpha, m, P = 50 * scarcity * times, scarcity, 1.0
+    e = 4 / alpha**2 + 8 / alpha**4  # lemma 19: epsilon <= e (B + G)
+    keep = 2 * m / (2 * m - P) * (1 - P / m + 2 * P / m / alpha**2)  # lemma 20: of B
+    kappa = (1 / alpha**3 + e / 2) / (1 - keep - 2 * m / P * e)  # equation 19 with epsilon / 2
+    kappa_0 = 1 / (2 * alpha) - 1 / alpha**3 - kappa * 4 * P / (2 * m - P) / alpha**2 - (0.5 + 2 * m / P * kappa) * e
+    assert kappa > 0
+    assert 0 < 1 / kappa_0 <= 2.2 * alpha  # 4 is needed
+    assert kappa / kappa_0 <= 8.2 * scarcity / alpha  # 50 is needed
+
+
 # Others.
 
 

@@ -16,11 +16,10 @@ of its proof (equations 18 and 20). m clients, P of them in a round, gamma_t = w
     D = |w_0 - w*|,  S = mean_k |grad F_k(w*)|^2,  H = mean_k |grad F_k(w_0)|^2,  all expectations over cohorts
 
 Damages: fractions were flattened (r, beta and the conditions on alpha); they were put together from the proofs, whose
-lemmas are added up again in tests/test_theorems.py and give the constants above, with room to spare; but for theorem 5,
-nonconvex, whose lemmas are not added up there. Derived: theorem 4 has L^2 mean_k |theta_k^0 - theta^0|^2 for H, where
-theta_k^0 is a point at which grad F_k is 0, since the memories start at 0. Lemmas 11 and 12 hold word for word with
-|g_k - grad F_k(gamma)|^2 in place of L^2 |theta_k - gamma|^2; what they give, H, is never larger, and needs no
-theta_k^0 to exist.
+lemmas are added up again in tests/test_theorems.py and give every constant above, with room to spare. Derived: theorem
+4 has L^2 mean_k |theta_k^0 - theta^0|^2 for H, where theta_k^0 is a point at which grad F_k is 0, since the memories
+start at 0. Lemmas 11 and 12 hold word for word with |g_k - grad F_k(gamma)|^2 in place of L^2 |theta_k - gamma|^2;
+what they give, H, is never larger, and needs no theta_k^0 to exist.
 """
 
 import math
