@@ -392,6 +392,36 @@ def test_theorem_2_of_generalized_fedavg_as_printed_is_exceeded():
     assert problem.gradient(runs[0, 100:]).mean() == pytest.approx(squares[-1], rel=0.5)  # the model, too
 
 
+def test_a_client_drawn_twice_has_the_same_noise_twice():
+    """F_k = w^2 / 2 with noise of variance 1, K = 1: E w^2 has a closed form, above the printed bound."""
+    problem = quadratic_problem(np.ones((4, 1, 1)), np.zeros((4, 1)), np.full(1, 0.3), noise=1.0)
+    n, m, rounds, c = 8, 4, 3000, problem.constants
+    steps, setting = {"solver.lr": 1e-3, "algorithm.lr": 100.0}, Setting(cohort=n, replacement=True, local_steps=1)
+    squares = [0.09]
+    for _ in range(rounds - 1):
+        squares.append(0.9**2 * squares[-1] + 0.1**2 * (1 / n + (n - 1) / (n * m)))
+    assert min(squares) == pytest.approx(0.0181, rel=0.01)
+    assert THEOREMS["fedavg-2-with-replacement"].bound(rounds, c, setting, steps) >= min(squares)
+    assert as_printed(rounds, c, setting, steps) < 0.8 * min(squares)
+
+
+def test_feddr_as_printed_is_exceeded_by_one_client_a_round():
+    """Algorithm 1 to the letter, F = (x -+ 1)^2 / 2 from the optimum x_0 = 0: x_1 = -+1/16, whoever is drawn."""
+    eta = 1 / 3
+    for b in (1.0, -1.0):
+        first = eta * b / (1 + eta)  # prox(0)
+        y = 0 - first
+        x = (y + eta * b) / (1 + eta)
+        mean = (2 * x - y - 2 * first) / 2
+        assert mean**2 == pytest.approx(1 / 256)  # |grad f|^2; the printed bound is 160/3 L n (F(x_0) - F*) = 0
+    problem = quadratic_problem(np.ones((2, 1, 1)), np.array([[1.0], [-1.0]]), np.zeros(1))
+    theorem, s = THEOREMS["feddr-corollary-3.1"], Setting(cohort=1)
+    assert problem.constants.gap.value == 0
+    steps = theorem.recommended(problem.constants, s, 1)
+    runs = points(theorem, problem, steps, fl.Exact(), 1, cohort=cohorts.uniform(1))
+    assert 1 / 256 <= problem.gradient(runs[0, 1]) <= theorem.bound(1, problem.constants, s, steps)
+
+
 def test_feddr_as_printed_is_exceeded_if_started_at_the_optimum():
     """F(w_0) - F* = 0 there, and so is the printed bound; but clients that differ pull the model away."""
     problem = strongly_convex()

@@ -206,6 +206,57 @@ def test_the_cohorts_of_fedprox_theorem_and_of_asynchronous_runs():
     assert "asyncfeddr-4.1" not in [v.name for v in verdicts(here, c, diagnosis.setting_of(here, here.check()))]
 
 
+def test_what_theorems_are_not_about_is_said():
+    for algorithm, solver, word in (
+        (fl.FedDANE(pipelined=True), None, "pipelined"),
+        (fl.FedAdam(initial_v=0.0), None, "tau^2"),
+        (fl.Scaffold(option="I"), None, "option"),
+        (fl.Scaffold(first_contact="c"), None, "first_contact"),
+        (fl.FedAvg(), fl.SGD(0.1, steps=2, reduction="sum"), "add up"),
+        (fl.FedAvg(), fl.SGD(0.1, steps=2, continued=True), "go on"),
+    ):
+        e = fl.experiment("quadratics", algorithm, solver=solver or fl.GD(0.1, steps=2), cohort=fl.cohorts.everyone())
+        said = diagnosis.setting_of(e, e.check()).departures
+        assert any(word in words for words in said), (word, said)
+    usual = fl.FedAdam(tau=0.1, initial_v=0.1**2)
+    e = fl.experiment("quadratics", usual, solver=fl.GD(0.1, steps=2), cohort=fl.cohorts.everyone())
+    assert not diagnosis.setting_of(e, e.check()).departures
+
+
+def test_each_gamma_is_for_its_own_theorem():
+    for criterion, algorithm, known in (
+        ("relative-gradient", fl.FedProx(), 0.3),
+        ("relative-gradient", fl.FedDANE(), None),
+        ("relative-distance", fl.FedDANE(), 0.3),
+        ("relative-distance", fl.FedProx(), None),
+    ):
+        e = fl.experiment("quadratics", algorithm, solver=fl.ToTolerance(0.3, criterion))
+        assert diagnosis.setting_of(e, e.check()).inexactness == known
+
+
+def test_minibatches_of_a_pass_are_not_independent(logistic):
+    e, sentence = method(logistic, "fedavg").experiment, "Minibatches of a round are drawn independently."
+    for solver, status in (
+        (fl.SGD(0.1, batch_size=5, steps=2), "fails"),
+        (fl.SGD(0.1, batch_size=5, steps=1), "holds"),
+        (fl.SGD(0.1, batch_size=None, steps=2), "holds"),
+        (fl.GD(0.1, steps=2), "holds"),
+    ):
+        own = dataclasses.replace(e, solver=solver)
+        s = diagnosis.setting_of(own, own.check())
+        for name in ("fedavg-1", "fedadam-2", "scaffold-convex"):
+            assert fl.theory.THEOREMS[name].check(logistic.constants, s)[sentence].status == status
+
+
+def test_draws_by_weight_and_replies_are_recorded():
+    e = fl.experiment("quadratics", "fedprox", cohort=fl.cohorts.by_weight(5))
+    assert diagnosis.setting_of(e, e.check()).by_weight
+    e = fl.experiment("quadratics", "fedprox", cohort=fl.cohorts.with_replacement(5))
+    assert not diagnosis.setting_of(e, e.check()).by_weight
+    late = fl.experiment("quadratics", "feddr", engine="events", buffer=2, system=fl.System(speeds=2.0))
+    assert diagnosis.setting_of(late, late.check()).replies == 2
+
+
 def test_where_no_step_is_allowed_none_is_run(logistic):
     m = method(logistic, "fedprox")
     assert m.simulated.experiment is None

@@ -96,7 +96,9 @@ def test_fedprox_and_feddane_have_the_weight_with_the_largest_decrease():
 
 def made_up(**known):
     measured = {name: Measured(value) for name, value in {"L": 2.0, "L_f": 1.0, "B": 1.5, "G": 1.0, **known}.items()}
-    return Constants(np.full(CLIENTS, 1 / CLIENTS), 3, **measured, everywhere=frozenset({"L", "mu", "rho"}))
+    return Constants(
+        np.full(CLIENTS, 1 / CLIENTS), 3, **measured, at_optimum=True, everywhere=frozenset({"L", "mu", "rho"})
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,6 +136,10 @@ def test_late_replies_have_their_own_theorem():
     found = from_theory(e, measured=made_up(mu=0.1, rho=0.0))
     assert found.theorem.name == "asyncFedDR, theorem 4.1"
     assert "at most 3 updates" in " ".join(found.sentences)
+    assert "Fails: One reply is counted at an update." in " ".join(found.sentences)
+    one = from_theory(dataclasses.replace(e, buffer=1), measured=made_up(mu=0.1, rho=0.0))
+    assert one.theorem.name == "asyncFedDR, theorem 4.1"
+    assert "One reply" not in " ".join(one.sentences)
 
 
 def test_what_fails_and_what_is_silent_is_said():

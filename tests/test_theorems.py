@@ -9,9 +9,11 @@ import pytest
 
 from fedloom.algorithms import ALGORITHMS
 from fedloom.theory import THEOREMS, Constants, Measured, Setting, asyncfeddr_rho
+from fedloom.theory.assumptions import ONLY_BOUNDS
 from fedloom.theory.asyncfeddr import _rho
 from fedloom.theory.feddane import rho_nonconvex, rho_own
 from fedloom.theory.feddr import constant
+from fedloom.theory.fedopt import _noise
 from tests.bound_problems import convex, indefinite, robust, shared_optimum, shifted, strongly_convex
 
 ALL = pytest.mark.parametrize("name", THEOREMS)
@@ -80,6 +82,7 @@ def test_each_assumption_can_fail(name):
         "B": known(B=math.inf),
         "G": known(G=math.inf),
         "weights": dataclasses.replace(c, weights=np.r_[0.3, np.full(7, 0.1)]),
+        "w*": dataclasses.replace(c, everywhere=c.everywhere - {"sigma_g_mean"}),
     }
     others = [
         Setting(cohort=3),
@@ -91,12 +94,13 @@ def test_each_assumption_can_fail(name):
         dataclasses.replace(s, local_steps=None, inexactness=1.0),
         dataclasses.replace(s, replacement=False),
         Setting(cohort=3, local_steps=5),
+        dataclasses.replace(s, shuffled=True),
     ]
     failed = {
         sentence
         for constants, setting in [*((b, s) for b in breaks.values()), *((c, o) for o in others)]
         for sentence, check in theorem.check(constants, setting).items()
-        if check.status == "fails"
+        if check.status == "fails" or (check.status == "unknown" and sentence in ONLY_BOUNDS)
     }
     weighted = theorem.check(breaks["weights"], Setting(cohort=3, local_steps=s.local_steps))
     failed |= {sentence for sentence, check in weighted.items() if check.status == "fails"}
@@ -180,6 +184,18 @@ def test_feddyn_theorem_5_follows_from_lemmas_14_and_15(times, scarcity, mu):
         assert kappa / kappa_0 <= 10 * scarcity / alpha
 
 
+@pytest.mark.parametrize(("times", "scarcity", "mu"), GRID)
+def test_feddyn_theorem_5_nonconvex_follows_from_lemmas_19_and_20(times, scarcity, mu):
+    alpha, m, P = 50 * scarcity * times, scarcity, 1.0
+    e = 4 / alpha**2 + 8 / alpha**4  # lemma 19: epsilon <= e (B + G)
+    keep = 2 * m / (2 * m - P) * (1 - P / m + 2 * P / m / alpha**2)  # lemma 20: of B
+    kappa = (1 / alpha**3 + e / 2) / (1 - keep - 2 * m / P * e)  # equation 19 with epsilon / 2
+    kappa_0 = 1 / (2 * alpha) - 1 / alpha**3 - kappa * 4 * P / (2 * m - P) / alpha**2 - (0.5 + 2 * m / P * kappa) * e
+    assert kappa > 0
+    assert 0 < 1 / kappa_0 <= 2.2 * alpha  # 4 is needed
+    assert kappa / kappa_0 <= 8.2 * scarcity / alpha  # 50 is needed
+
+
 # Others.
 
 
@@ -196,6 +212,55 @@ def test_asyncfeddr_differs_from_formula_9_as_its_docstring_says():
         printed = asyncfeddr_rho(alpha, eta, 1.0, 8, tau)
         derived = printed - (2 * eta**2 + alpha * eta**2 + late * alpha * (1 + 3 * eta**2)) / (alpha * eta * 8)
         assert _rho(c, Setting(staleness=tau), alpha, eta) == pytest.approx(derived)
+
+
+def test_feddr_has_no_bound_with_a_regularizer():
+    """F_k = (w - 1)^2 / 2, g = |w| / 2, w_0 = 1: f(w_0) = f*, but w_1 = 5/6 and G(w_1) = 1/3."""
+    c, s = known(L=1.0, L_f=1.0, gap=0.0, sigma_g_mean=0.0), Setting(regularizer=True)
+    for name in ("feddr-3.1", "feddr-corollary-3.1", "asyncfeddr-4.1"):
+        theorem, own = THEOREMS[name], dataclasses.replace(s, cohort=1 if "async" in name else None)
+        steps = theorem.recommended(c, own, 1)
+        assert math.isnan(theorem.bound(1, c, own, steps))
+        assert theorem.applies(c, own) == "unknown"
+        assert theorem.permits(c, own, steps)
+
+
+@pytest.mark.parametrize(("cohort", "times"), [(None, 1.0), (3, 1.5)])
+def test_fedopts_condition_is_equation_11_with_lemma_3(cohort, times):
+    """4 eta_l^2 K^2 L^2 times lemma 3's 30 eta_l^2 K^2 (with cohorts half as much again), and 2 eta_l^2 K^2."""
+    e, K, L, tau = 0.01, 5, 3.0, 0.7
+    own = _noise(1, known(L=L), Setting(cohort=cohort, local_steps=K), e, tau)[2]
+    assert own * tau**2 == pytest.approx(times * 4 * (e * K * L) ** 2 * 30 * (e * K) ** 2 + 2 * (e * K) ** 2)
+    assert "with cohorts of clients that differ, like sqrt(K/(n T))" in THEOREMS["fedadam-corollary-2"].about
+
+
+def test_asyncfeddr_counts_one_reply_at_an_update():
+    sentence, theorem = "One reply is counted at an update.", THEOREMS["asyncfeddr-4.1"]
+    for s, status in (
+        (Setting(cohort=1), "holds"),
+        (Setting(cohort=3), "fails"),
+        (Setting(cohort=6, replies=1, staleness=6), "holds"),
+        (Setting(cohort=6, replies=2, staleness=3), "fails"),
+    ):
+        assert theorem.check(known(), s)[sentence].status == status
+
+
+def test_fedprox_asks_for_draws_by_weight():
+    theorem, uneven = THEOREMS["fedprox-4"], dataclasses.replace(known(), weights=np.r_[0.3, np.full(7, 0.1)])
+    sentence = next(a.sentence for a in theorem.assumptions if "drawn by weight" in a.sentence)
+    twice = Setting(cohort=3, replacement=True)
+    assert theorem.check(uneven, twice)[sentence].status == "fails"
+    assert theorem.check(known(), twice)[sentence].status == "holds"
+    assert theorem.check(uneven, dataclasses.replace(twice, by_weight=True))[sentence].status == "holds"
+
+
+def test_bounds_that_ask_about_the_optimum_say_so():
+    elsewhere = dataclasses.replace(known(), everywhere=known().everywhere - {"sigma_g_mean"})
+    asking = {name for name, t in THEOREMS.items() if t.applies(elsewhere, settings(name)) == "unknown"}
+    convex_ones = {"feddyn-2", "feddyn-3", "feddyn-5-convex", "feddyn-5-strongly-convex"}
+    assert asking == convex_ones | {"scaffold-convex", "scaffold-strongly-convex"}
+    there = dataclasses.replace(elsewhere, at_optimum=True)
+    assert all(THEOREMS[name].applies(there, settings(name)) == "holds" for name in asking)
 
 
 def test_feddane_corollary_4_is_theorem_3():

@@ -119,7 +119,7 @@ def _with_optimum(c: Constants, loaded: Loaded) -> Constants:
     if not isinstance(loaded.federation, Quadratics) or np.isnan(c.D.value):
         return c
     there = constants(loaded.federation, loaded.federation.optimum()).sigma_g_mean.value
-    return dataclasses.replace(c, sigma_g_mean=Measured(max(c.sigma_g_mean.value, there)))
+    return dataclasses.replace(c, sigma_g_mean=Measured(max(c.sigma_g_mean.value, there)), at_optimum=True)
 
 
 def _experiments(

@@ -158,6 +158,7 @@ def quadratic_constants(federation: Quadratics, w: np.ndarray) -> Constants:
         B=Measured(math.inf if differ else float(np.sqrt(np.linalg.eigvalsh(inverse @ squares @ inverse)[-1]))),
         D=Measured(float(np.linalg.norm(w - star))),
         gap=Measured(float((w - star) @ mean @ (w - star) / 2)),
+        at_optimum=True,
         everywhere=frozenset({"L", "L_f", "mu", "rho", "sigma_l", "sigma_g", "B", "D", "gap"}),
     )
 

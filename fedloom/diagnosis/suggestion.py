@@ -31,7 +31,7 @@ from fedloom.experiments.definition import Checked, Experiment, method_name
 from fedloom.schedules import Schedule
 from fedloom.solvers import GD, SGD, ToTolerance
 from fedloom.theory import THEOREMS, Constants, Setting, Theorem, constants
-from fedloom.theory.assumptions import CONVEX, EXACT, STRONGLY_CONVEX
+from fedloom.theory.assumptions import CONVEX, EXACT, ONLY_BOUNDS, STRONGLY_CONVEX, SYNCHRONOUS
 from fedloom.theory.theorem import FAILS, HOLDS, UNKNOWN
 
 LR = "solver.lr"
@@ -174,13 +174,17 @@ def _chosen(about: list[Theorem], c: Constants, s: Setting, e: Experiment) -> tu
     raise ValueError(f"No step sizes follow from theory. {reasons[0]}")
 
 
-def _failures(theorem: Theorem, c: Constants, s: Setting) -> tuple[int, int, int, int]:
-    """What fails, exact solves apart; whether those fail; what is not known. Then strongly convex before convex."""
+def _failures(theorem: Theorem, c: Constants, s: Setting) -> tuple[bool, int, int, int, int]:
+    """In this order: whether it is about rounds where replies are late; what fails, exact solves apart; whether those
+    fail; what is not known; strongly convex before convex.
+    """
     failing = _failing(theorem, c, s)
     inexact = EXACT.sentence in failing
-    unknown = sum(check.status == UNKNOWN for check in theorem.check(c, s).values())
+    checks = theorem.check(c, s).items()
+    unknown = sum(check.status == UNKNOWN and sentence not in ONLY_BOUNDS for sentence, check in checks)
     general = 0 if STRONGLY_CONVEX in theorem.assumptions else 1 if CONVEX in theorem.assumptions else 2
-    return len(failing) - inexact, int(inexact), unknown, general
+    rounds = s.staleness > 0 and SYNCHRONOUS in theorem.assumptions
+    return rounds, len(failing) - inexact, int(inexact), unknown, general
 
 
 def _why(theorem: Theorem, c: Constants, s: Setting) -> str:

@@ -11,6 +11,7 @@ from fedloom.algorithm import Algorithm
 from fedloom.experiments.definition import Experiment
 from fedloom.schedules import Schedule, at
 from fedloom.theory import THEOREMS, Check, Constants, Range, Setting, Theorem
+from fedloom.theory.assumptions import ONLY_BOUNDS
 from fedloom.theory.asyncfeddr import ASYNCFEDDR
 
 HOLDS, FAILS, UNKNOWN = "holds", "fails", "unknown"
@@ -121,11 +122,13 @@ def verdicts(e: Experiment, c: Constants, s: Setting) -> list[Verdict]:
             bound = v.theorem.bound(e.rounds, c, s, v.theorem.recommended(c, s, e.rounds))
         except ZeroDivisionError:  # mu = 0, say, where the theorem wants more
             bound = math.inf
-        failing, unknown = len(v.because(FAILS)), len(v.because(UNKNOWN))
+        failing = len(v.because(FAILS))
+        unknown = sum(check.status == UNKNOWN and sentence not in ONLY_BOUNDS for sentence, check in v.checks.items())
         other = (
             e.engine == "events" and v.name not in ASYNCFEDDR
         )  # what is about rounds comes after what is about events
-        return other, failing, unknown, -len(v.checks), bound if math.isfinite(bound) else math.inf
+        uses = -sum(sentence not in ONLY_BOUNDS for sentence in v.checks)
+        return other, failing, unknown, uses, bound if math.isfinite(bound) else math.inf
 
     return sorted(found, key=order)
 

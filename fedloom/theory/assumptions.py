@@ -21,7 +21,7 @@ def own_smoothness(c: Constants) -> float:
 
 
 def at_optimum(c: Constants) -> float:
-    """sum_k p_k |grad F_k(w*)|^2, as sigma_g_mean^2: constants measured where w* is among the points."""
+    """sum_k p_k |grad F_k(w*)|^2, as sigma_g_mean^2, if constants were measured there (DIFFERENCES_AT_OPTIMUM)."""
     return c.sigma_g_mean.value**2
 
 
@@ -114,6 +114,39 @@ LOCAL_STEPS = _fact(
     "They do.",
     "Local problems are minimised instead.",
 )
+
+
+INDEPENDENT = _fact(
+    "Minibatches of a round are drawn independently.",
+    lambda c, s: not s.shuffled,
+    "They are.",
+    "They are parts of shuffled passes over a client's examples.",
+)
+ONE_REPLY = _fact(
+    "One reply is counted at an update.",
+    lambda c, s: (s.cohort if s.replies is None else s.replies) == 1,
+    "It is one.",
+    "An update waits for several replies, which the theorem does not cover.",
+)
+
+
+def _at_optimum(c: Constants, s: Setting) -> Check:
+    if c.at_optimum or "sigma_g_mean" in c.everywhere:
+        return Check(HOLDS, "It is.")
+    return Check(UNKNOWN, "sigma_g_mean was measured at other points, and may be larger there.")
+
+
+DIFFERENCES_AT_OPTIMUM = Assumption("How much clients differ is known at w*.", _at_optimum)
+
+
+def _start(c: Constants, s: Setting) -> Check:
+    if s.regularizer:
+        return Check(UNKNOWN, "F(w0) - F* with the regularizer is not measured; there is no bound without it.")
+    return Check(HOLDS, "It is f(w0) - f*: there is no regularizer.")
+
+
+KNOWN_START = Assumption("How far F(w0), with the regularizer, is above F* is known.", _start)
+ONLY_BOUNDS = (DIFFERENCES_AT_OPTIMUM.sentence, KNOWN_START.sentence)  # step sizes do not need these
 
 
 def _exact(c: Constants, s: Setting) -> Check:

@@ -42,6 +42,7 @@ class Constants:
     G: Measured = UNKNOWN  # the largest entry of any minibatch gradient, FedOpt's bound
     D: Measured = UNKNOWN  # |w0 - w*|
     gap: Measured = UNKNOWN  # f(w0) - f*
+    at_optimum: bool = False  # whether sigma_g_mean is that at w*, too
     everywhere: frozenset[str] = frozenset()  # names of those that hold for all w
     notes: tuple[str, ...] = ()  # what was sampled, bounded or left out, in sentences
 
@@ -67,7 +68,8 @@ def worst(found: Sequence[Constants]) -> Constants:
     together["mu"] = Measured(abs(opposite.value), opposite.error)  # it is never negative, but -0 might be
     everywhere = frozenset.intersection(*(one.everywhere for one in found))
     notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
-    return dataclasses.replace(found[0], **together, everywhere=everywhere, notes=notes)  # type: ignore[arg-type]
+    there = any(one.at_optimum for one in found)
+    return dataclasses.replace(found[0], **together, at_optimum=there, everywhere=everywhere, notes=notes)  # type: ignore[arg-type]
 
 
 def _largest(values: Sequence[Measured]) -> Measured:

@@ -21,16 +21,19 @@ gradients
 With alpha = 1, eta = 1/(3L), q = 1/n this is C = 128/3 L n, where corollary 3.1 has 160/3 L n; the corollary's
 constant is used with its steps.
 
-The printed right-hand side is wrong in one place: it has F(w_0) where the sum has V_0. With the algorithm's start,
-y_k = w_0 and x_k = prox(w_0), V_0 may be larger: started at w* on clients that differ, the bound is 0, but the model
-moves (tests/test_bounds.py shows it). What holds, by the prox of each client, is
+The printed right-hand side cannot hold with F(w_0): started at w* on clients that differ, it is 0, but the model moves
+(tests/test_bounds.py shows it). In our derivation V_0 stands there, which with the algorithm's start, y_k = w_0 and x_k
+= prox(w_0), may be larger. Another error, of the algorithm to the letter: x~_0 = x_0 differs from the mean of the
+reflections x^_0, and leaves an offset for ever; the algorithm here has none. What holds, by the prox of each client, is
 
     V_0 <= F(w_0) + eta (1 + s) / (2 (1 - s)^2) H,                                  H = mean_k |grad F_k(w_0)|^2
 
 Here clients begin when they are first visited (fedloom/algorithms/feddr.py): with everyone this is the paper's start
 one round later, and the bound is about w_1, ..., w_T. With cohorts, a client that was not visited yet has x_k = y_k =
 w_0 and the term  F_k(w_0) + |x - w_0|^2 / (2 eta). At its first visit v above is grad F_k(x_k+), |v|^2 <= 2 L^2 |u|^2
-+ 2 |grad F_k(w_0)|^2, and a client stays unvisited for 1/q rounds on average, so that for L eta <= 1/2
++ 2 |grad F_k(w_0)|^2, and a client stays unvisited for 1/q rounds on average. The term of a client that is never
+visited may lie below F_k(x) by eta |grad F_k(w_0)|^2 / (2 (1 - s)) <= eta |grad F_k(w_0)|^2; this is charged to the
+same 2 eta / alpha, since that client never had its first visit. So, for L eta <= 1/2,
 
     sum_t E |G(w_t)|^2 <= 4 (1+s)^4 / (q alpha^2 eta^2 A') (F(w_0) - F* + 2 eta H / alpha + A' eta^2 H / (1+s)^2)
                           + 2 H / q
@@ -42,7 +45,7 @@ Left out: inexact solves, whose constants C_2 and C_3 need formula 33.
 import math
 
 from fedloom.algorithms.feddr import FedDR
-from fedloom.theory.assumptions import EQUAL_WEIGHTS, EXACT, SMOOTH, SYNCHRONOUS, at_start
+from fedloom.theory.assumptions import EQUAL_WEIGHTS, EXACT, KNOWN_START, SMOOTH, SYNCHRONOUS, at_start
 from fedloom.theory.constant import Constants
 from fedloom.theory.theorem import Left, Range, Setting, Steps, Theorem
 
@@ -71,7 +74,9 @@ def constant(c: Constants, s: Setting, alpha: float, eta: float) -> float:
 
 
 def _total(c: Constants, s: Setting, alpha: float, eta: float, everyone: float) -> float:
-    """The bound of the sum over all rounds; `everyone` is the constant C."""
+    """The bound of the sum over all rounds; `everyone` is the constant C. NaN with a regularizer, as F(w_0) - F*."""
+    if s.regularizer:
+        return math.nan
     r, h = c.L.value * eta, at_start(c)
     if s.everyone(c) and reach(c, s) == 1:
         return everyone * (c.gap.value + eta * (1 + r) / (2 * (1 - r) ** 2) * h)
@@ -104,7 +109,7 @@ def _recommended(c: Constants, s: Setting, rounds: int) -> dict[str, float]:
     return {"algorithm.alpha": 1.0, "algorithm.eta": 1 / (3 * c.L.value)}
 
 
-ASSUMPTIONS = (SMOOTH, EQUAL_WEIGHTS, EXACT, SYNCHRONOUS)
+ASSUMPTIONS = (SMOOTH, EQUAL_WEIGHTS, EXACT, SYNCHRONOUS, KNOWN_START)
 SILENT = "inexact local solves (the paper covers them, with constants that are not at hand) and unequal weights"
 
 THEOREM_3_1 = Theorem(

@@ -13,7 +13,15 @@ The term with sqrt(2/n) is what limits it: rho > 0 needs n > 2 B^2. Its server s
 import math
 
 from fedloom.algorithms.fedprox import FedProx
-from fedloom.theory.assumptions import DISSIMILAR, INEXACT, NO_REGULARIZER, SMOOTH, SYNCHRONOUS, rho_positive
+from fedloom.theory.assumptions import (
+    DISSIMILAR,
+    EQUAL_WEIGHTS,
+    INEXACT,
+    NO_REGULARIZER,
+    SMOOTH,
+    SYNCHRONOUS,
+    rho_positive,
+)
 from fedloom.theory.constant import Constants
 from fedloom.theory.feddane import best, positive, weights
 from fedloom.theory.theorem import Assumption, Check, Left, Range, Setting, Theorem
@@ -43,8 +51,10 @@ def _allowed(c: Constants, s: Setting) -> dict[str, Range]:
 def _drawn(c: Constants, s: Setting) -> Check:
     if s.everyone(c):
         return Check("holds", "Everyone takes part.")
-    if s.replacement:
+    if s.replacement and (s.by_weight or EQUAL_WEIGHTS.check(c, s).status == "holds"):
         return Check("holds", "They are.")
+    if s.replacement:
+        return Check("fails", "They are drawn uniformly, and weights differ.")
     return Check("fails", "No client is drawn twice.")
 
 

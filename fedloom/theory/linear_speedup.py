@@ -1,10 +1,11 @@
 """Generalized FedAvg (Yang, Fang and Liu, ICLR 2021, arXiv:2101.11203): theorems 1 and 2, corollaries 1 and 2.
 
 m clients, n of them in a round, K local steps of size eta_l (solver.lr), server step eta (algorithm.lr). With q = 0 if
-everyone takes part, 1/n with replacement (strategy 1), (m - n) / (n (m - 1)) without (strategy 2), and a = K L eta_l:
+everyone takes part, 1/n with replacement (strategy 1), (m - n) / (n (m - 1)) without (strategy 2), a = K L eta_l, and
+r = 1/n, but 1/n + (n - 1)/(n m) with replacement:
 
     min_{t < T} E |grad f(w_t)|^2 <= (f(w_0) - f*) / (c eta eta_l K T) + Phi
-    Phi = 1/c [L eta eta_l sigma_l^2 / (2n) + 3 K q/2 L eta eta_l sigma_g^2
+    Phi = 1/c [L eta eta_l r sigma_l^2 / 2 + 3 K q/2 L eta eta_l sigma_g^2
                + (5/2 K eta_l^2 L^2 + 15/2 K^2 q eta eta_l^3 L^3) (sigma_l^2 + 6 K sigma_g^2)]
     c   = 1/2 - 15 a^2 - K q/2 L eta eta_l (90 a^2 + 3) > 0,     eta_l <= 1/(8LK),     (1 - q) eta eta_l K L <= 1
 
@@ -12,8 +13,11 @@ Theorem 1 (q = 0) is as printed. Theorem 2 is not: the printed Phi has 3q/2 wher
 15 K^2/2, because its proof bounds |sum of K gradients|^2 by the sum of their squares without the factor K
 (Cauchy-Schwarz; the line "sum_i |t_i|^2 <= ..."). The drawing of clients alone contributes K L eta eta_l q sigma_g^2
 / 2, and with K = 20 a run exceeds the printed bound: tests/test_bounds.py. So with cohorts the rate of corollary 2 is
-sqrt(K / (n T)) in the term of sigma_g, and 1 / sqrt(n K T) only in that of sigma_l. The printed condition of strategy
-1, eta eta_l K L < (n-1)/n, is stricter than what its proof needs, which is above; strategy 2's is the same.
+sqrt(K / (n T)), with its steps, in the term of sigma_g, and 1 / sqrt(n K T) only in that of sigma_l. Both printed
+conditions for c > 0 have a minus where the proof needs a plus. The printed condition of strategy 1, eta eta_l K L <
+(n-1)/n, is stricter than what its proof needs, which is above; strategy 2's is the same. r is ours: with replacement
+the paper has 1/n, as if a client that is drawn twice worked twice; here (cohorts.with_replacement) it works once and
+counts twice, so that its two replies have the same noise.
 
 The corollaries are the theorems with eta_l = 1/(sqrt(T) K L) and eta = sqrt(K n), as long as these are allowed (T >=
 n K or so); for shorter runs both are cut to what is. The proofs drop the correlation of a step's noise with later
@@ -28,6 +32,7 @@ from fedloom.theory.assumptions import (
     BOUNDED_NOISE,
     EQUAL_WEIGHTS,
     EVERYONE,
+    INDEPENDENT,
     LOCAL_STEPS,
     NO_REGULARIZER,
     SIMILAR,
@@ -40,7 +45,7 @@ from fedloom.theory.theorem import Assumption, Check, Left, Range, Setting, Step
 
 CITATION = "Yang, Fang and Liu, ICLR 2021, arXiv:2101.11203"
 LEFT = Left("min over t = 0 .. T-1 of E |grad f(w_t)|^2", "gradient", "min")
-COMMON = (SMOOTH, NO_REGULARIZER, BOUNDED_NOISE, SIMILAR, EQUAL_WEIGHTS, LOCAL_STEPS, SYNCHRONOUS)
+COMMON = (SMOOTH, NO_REGULARIZER, BOUNDED_NOISE, SIMILAR, EQUAL_WEIGHTS, LOCAL_STEPS, INDEPENDENT, SYNCHRONOUS)
 SILENT = "unequal weights, minibatches that are drawn without replacement in epochs (not independent), staleness"
 WITH_REPLACEMENT = Assumption(
     "Cohorts of a fixed size are drawn uniformly, with replacement.",
@@ -57,7 +62,8 @@ def _parts(c: Constants, s: Setting, steps: Steps, factor: int | None = None) ->
     room = 0.5 - 15 * a**2 - k * q / 2 * step * (90 * a**2 + 3)
     noise, apart = c.sigma_l.value**2, c.sigma_g.value**2
     drift = (2.5 * K * (L * eta_l) ** 2 + 7.5 * k * K * q * step * (L * eta_l) ** 2) * (noise + 6 * K * apart)
-    return room, step * noise / (2 * n) + 1.5 * k * q * step * apart + drift, eta * eta_l * K
+    alone = 1 / n + (n - 1) / (n * c.clients) if s.replacement and factor is None else 1 / n
+    return room, step * noise / 2 * alone + 1.5 * k * q * step * apart + drift, eta * eta_l * K
 
 
 def _bound(t: int, c: Constants, s: Setting, steps: Steps, factor: int | None = None) -> float:

@@ -17,9 +17,9 @@ at most
 
     (|w_0 - w*|^2 + 9 N e^2/S C_0) / (e W) + 12 e/(K S) (1 + S/eta_g^2) sigma_l^2,         W the sum of the weights
 
-which was added up here. They hold in every test; the constants 81, 15, 24, 9 and 12 are from memory, and nothing in
-the repository depends on them. The nonconvex bound is left out (NaN): its proof rests on lemma 17, on the lag of the
-control variates, which FedDyn's appendix C.3 disputes.
+which was added up here. They hold in every test; the constants 81, 15, 24, 9 and 12 are from memory, and the steps that
+are suggested for SCAFFOLD and its rows in the table of slacks depend on them. The nonconvex bound is left out (NaN):
+its proof rests on lemma 17, on the lag of the control variates, which FedDyn's appendix C.3 disputes.
 """
 
 import math
@@ -29,7 +29,9 @@ from fedloom.algorithms.scaffold import Scaffold
 from fedloom.theory.assumptions import (
     BOUNDED_NOISE,
     CONVEX,
+    DIFFERENCES_AT_OPTIMUM,
     EQUAL_WEIGHTS,
+    INDEPENDENT,
     LOCAL_STEPS,
     NO_REGULARIZER,
     SMOOTH,
@@ -42,7 +44,16 @@ from fedloom.theory.constant import Constants
 from fedloom.theory.theorem import Left, Range, Setting, Steps, Theorem
 
 CITATION = "Karimireddy et al., ICML 2020, arXiv:1910.06378"
-COMMON = (SMOOTH, NO_REGULARIZER, BOUNDED_NOISE, EQUAL_WEIGHTS, LOCAL_STEPS, WITHOUT_REPLACEMENT, SYNCHRONOUS)
+COMMON = (
+    SMOOTH,
+    NO_REGULARIZER,
+    BOUNDED_NOISE,
+    EQUAL_WEIGHTS,
+    LOCAL_STEPS,
+    INDEPENDENT,
+    WITHOUT_REPLACEMENT,
+    SYNCHRONOUS,
+)
 SILENT = "unequal weights, different numbers of local steps, minibatches that are drawn in epochs"
 
 
@@ -103,7 +114,7 @@ CONVEX_CASE = Theorem(
     citation=f"{CITATION}, theorem III",
     algorithm=Scaffold,
     about="With convex losses the mean model reaches the optimum at the rate 1/T, up to a term of the minibatches.",
-    assumptions=(*COMMON, CONVEX),
+    assumptions=(*COMMON, CONVEX, DIFFERENCES_AT_OPTIMUM),
     left=MEAN,
     allowed=lambda c, s: _allowed(c, s, "convex"),
     recommended=lambda c, s, rounds: _recommended(c, s, "convex"),
@@ -117,7 +128,7 @@ STRONGLY_CONVEX_CASE = Theorem(
     citation=f"{CITATION}, theorem III",
     algorithm=Scaffold,
     about="With strongly convex losses a weighted mean of models converges linearly, up to a term of the minibatches.",
-    assumptions=(*COMMON, STRONGLY_CONVEX),
+    assumptions=(*COMMON, STRONGLY_CONVEX, DIFFERENCES_AT_OPTIMUM),
     left=Left(
         "f(mean of w_0 .. w_{T-1} with weights (1 - mu e/2)^-t) - f*, in expectation", "gap", "average", ratio=_ratio
     ),

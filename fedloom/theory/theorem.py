@@ -48,6 +48,9 @@ class Setting:
     staleness: int = 0  # tau: the largest delay of a reply, in server updates
     period: int = 0  # within so many further updates each client has its chance of being the next,
     probability: float | None = None  # which is at least this; None: that of uniform cohorts
+    replies: int | None = None  # counted in one update, where clients reply in their own time; None: the cohort's
+    by_weight: bool = False  # clients are drawn with probabilities p_k and averaged plainly
+    shuffled: bool = False  # minibatches of a round are parts of shuffled passes, and so not independent
     departures: tuple[str, ...] = ()  # sentences: what is done besides, of which no theorem speaks
 
     def everyone(self, c: Constants) -> bool:
