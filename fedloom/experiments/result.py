@@ -14,7 +14,7 @@ from fedloom.engines.records import Counters
 from fedloom.experiments import checkpoint
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.trained import Trained, trained
-from fedloom.experiments.until import is_met
+from fedloom.experiments.until import has_ended
 from fedloom.hyperparameters import nearest
 from fedloom.models.adapters import library
 from fedloom.problem import Vector
@@ -67,9 +67,7 @@ class Result:
     @property
     def finished(self) -> bool:
         """Whether the run reached its last round, or what it was to run until, or diverged."""
-        if not self.rows or self.diverged is not None:
-            return bool(self.rows)
-        return self.rows[-1]["round"] >= self.experiment.rounds or is_met(self.experiment.until, self.rows)
+        return self.diverged is not None or has_ended(self.rows, self.experiment.rounds, self.experiment.until)
 
     @property
     def evaluated(self) -> list[Row]:

@@ -23,7 +23,7 @@ from fedloom.experiments.definition import Experiment, method_name
 from fedloom.experiments.files import DRAFT, Damaged, only_one, reading, write_whole
 from fedloom.experiments.result import Result, Row
 from fedloom.experiments.settings import from_toml
-from fedloom.experiments.until import is_met
+from fedloom.experiments.until import has_ended
 from fedloom.tasks.evaluated import TEST_BLOCKS
 
 CONFIG, ABOUT, LOG, SECONDS = "config.toml", "about.json", "log.jsonl", "seconds.json"
@@ -88,7 +88,7 @@ def is_over(path: pathlib.Path, experiment: Experiment) -> bool:
     checkpoint.check_config(path / CHECKPOINT, experiment.to_toml())
     if not rows or checkpoint.read_meta(path / CHECKPOINT)["round"] != rows[-1]["round"]:
         return False
-    return rows[-1]["round"] == experiment.rounds or is_met(experiment.until, rows)
+    return has_ended(rows, experiment.rounds, experiment.until)
 
 
 def read_config(path: pathlib.Path) -> Experiment:

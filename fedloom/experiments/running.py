@@ -31,7 +31,7 @@ from fedloom.experiments.run_directory import (
     read_seconds,
     whole_rounds,
 )
-from fedloom.experiments.until import is_met
+from fedloom.experiments.until import has_ended
 from fedloom.problem import Vector
 from fedloom.systems import Delays
 
@@ -179,8 +179,7 @@ class Running:
     @property
     def over(self) -> bool:
         """Whether the last row is that of the last round, or the one with which the run has met what it was for."""
-        e = self.experiment
-        return bool(self.rows[-1]["round"] == e.rounds) or is_met(e.until, self.rows)
+        return has_ended(self.rows, self.experiment.rounds, self.experiment.until)
 
     def _exploded(self, values: dict[str, Any]) -> str:
         """Why the run is given up, if its first loss (of training, validation or test examples) says so."""

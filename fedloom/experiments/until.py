@@ -41,6 +41,11 @@ def is_met(until: Sequence[str] | None, rows: Sequence[Mapping[str, Any]]) -> bo
     )
 
 
+def has_ended(rows: Sequence[Mapping[str, Any]], rounds: int, until: Sequence[str] | None) -> bool:
+    """Whether a run that did not diverge is over: its last row is that of its last round, or all conditions are met."""
+    return bool(rows) and (rows[-1]["round"] >= rounds or is_met(until, rows))
+
+
 def _meets(row: Mapping[str, Any], c: Condition) -> bool:
     value = row.get(c.metric)
     return value is not None and (value >= c.value if c.larger else value <= c.value)

@@ -16,7 +16,7 @@ from fedloom.experiments.definition import Experiment, method_name
 from fedloom.experiments.result import Row
 from fedloom.experiments.run_directory import read_rows
 from fedloom.experiments.study import OpenSink
-from fedloom.experiments.until import is_met
+from fedloom.experiments.until import has_ended
 from fedloom.hyperparameters import nearest
 
 Ending = Literal["finished", "diverged", "stopped"]
@@ -59,7 +59,7 @@ class _Sink:
                 self.writer.diverged(row["round"], row["diverged"])
             else:
                 self.rows.append(row)
-                over = row["round"] == self.experiment.rounds or is_met(self.experiment.until, self.rows)
+                over = has_ended(self.rows, self.experiment.rounds, self.experiment.until)
                 self.ending = "finished" if over else "stopped"
                 self.writer.numbers(row["round"], numbers(row))
         except Exception as error:  # whatever a library raises
