@@ -149,7 +149,7 @@ class Reproduction:
         if any(m.target is None for m in measures):
             return None
         conditions = [Condition(m.metric, m.larger_is_better, m.target) for m in measures if m.target is not None]
-        return tuple(dict.fromkeys(map(str, conditions)))
+        return tuple(dict.fromkeys(map(str, conditions))) or None  # a run may be measured by nothing
 
     def values(self, study: Study) -> Values:
         """What the finished runs of a study measure; a search counts where all its runs of a seed have finished."""
