@@ -45,6 +45,7 @@ from fedloom.algorithms import make as make
 from fedloom.client import Federation as Federation
 from fedloom.client import Objective as Objective
 from fedloom.client import Solver as Solver
+from fedloom.cluster import on_ray as on_ray
 from fedloom.data import FederatedData as FederatedData
 from fedloom.data import Split as Split
 from fedloom.data import by_client as by_client

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedloom.cohorts import Draw
 from fedloom.engines.costs import LocalSteps, in_steps
 from fedloom.engines.packing import cohorts_vary, duration, first_draws, pack
 from fedloom.engines.plan import Plan, check_plan
@@ -44,9 +45,51 @@ def planned(run: Run, say: Say = lambda words: None) -> Run:
     """The run with its plan: the one given, that of the record it resumes, or one that is chosen now."""
     origin = run.start.origin
     assert origin is not None
-    plan = run.plan or origin.plan or (_choose(run, say) if run.buffer is None else _asynchronous(run))
+    before = origin.plan if origin.plan is not None and origin.plan.shards is None else None
+    plan = run.plan or before or (_choose(run, say) if run.buffer is None else _asynchronous(run))
     check_plan(plan)  # also one that a record or a directory brings from another machine
+    return _with(run, plan)
+
+
+def sharded(run: Run, shards: int | None, usual: Callable[[int], int]) -> Run:
+    """The run with its plan for a cluster: the one given, that of the record it resumes, or one that is chosen now.
+
+    usual: how many shards there are if nobody says, for cohorts of a size.
+    """
+    origin = run.start.origin
+    assert origin is not None
+    before = origin.plan if origin.plan is not None and origin.plan.shards is not None else None
+    given = run.plan.shards if run.plan is not None else None
+    if shards is not None and (not isinstance(shards, int) or isinstance(shards, bool) or shards < 1):
+        raise ValueError(f"shards must be a positive integer, got {shards!r}.")
+    if before is not None and {shards, given} - {None, before.shards}:
+        raise ValueError(f"shards: the run that is resumed has {before.shards}; its bits depend on them.")
+    if run.plan is not None and run.plan.devices > 1:
+        raise ValueError("plan: on a cluster a part of a cohort runs on one device; leave the number of devices out.")
+    number = shards or given or (before.shards if before is not None else None) or usual(run.cohort_room)
+    number = min(number, run.federation.clients)
+    lanes = run.plan.lanes if run.plan is not None else before.lanes if before is not None else None
+    return _with(run, Plan(lanes or _lanes_of_parts(run, number), shards=number))
+
+
+def _with(run: Run, plan: Plan) -> Run:
+    origin = run.start.origin
+    assert origin is not None
     return run._replace(plan=plan, start=run.start._replace(origin=origin._replace(plan=plan)))
+
+
+def _lanes_of_parts(run: Run, shards: int) -> int:
+    """Lanes for the clients of one shard in a cohort, by the rule for short runs."""
+    if run.federation.on_host or step_operations(run) >= LARGE_STEP:
+        return 1
+
+    def first_shard(rng: np.random.Generator, t: int) -> Draw:
+        draw = run.draw(rng, t)
+        mine = draw.ids % shards == 0
+        return Draw(*(x[mine] for x in draw))
+
+    sizes = [int(np.sum(draw.ids % shards == 0)) for draw in first_draws(run)]
+    return as_wide_as_the_cohort(run._replace(draw=first_shard, cohort_room=max(sizes, default=1) or 1)).lanes
 
 
 def _choose(run: Run, say: Say) -> Plan:

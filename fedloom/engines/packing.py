@@ -175,9 +175,9 @@ def wasted(packing: Packing, steps: np.ndarray) -> float:
 
 
 class Packer:
-    """Packs the cohorts of a run as its plan says."""
+    """Packs the cohorts of a run as its plan says; `vary` if they are parts of its cohorts, which differ in size."""
 
-    def __init__(self, run: Run, plan: Plan):
+    def __init__(self, run: Run, plan: Plan, vary: bool = False):
         self.plan, self.steps = plan, LocalSteps(run)
         self.alike = bool(np.all(self.steps.sizes == self.steps.sizes[0]))  # all clients
         self._packed: dict[tuple[int, int, int], Packing] = {}
@@ -185,7 +185,7 @@ class Packer:
         # clients may run alone.
         split = [splits(run, e) for e in range(len(run.algorithm.exchanges))]
         self.together = [self.steps.uniform or not s for s in split]
-        ragged = plan.lanes > 1 and (not self.steps.uniform or cohorts_vary(run))
+        ragged = plan.lanes > 1 and (vary or not self.steps.uniform or cohorts_vary(run))
         self.alone = [s and ragged for s in split]
 
     def __call__(self, draw: Draw, room: int, exchange: int = 0) -> Packing:

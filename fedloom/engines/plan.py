@@ -10,21 +10,24 @@ import jax
 class Plan:
     """`lanes` clients side by side in a vectorised program on each of `devices` devices; others follow in turn.
 
-    Many lanes suit small models, which are dominated by the overhead of each operation; few lanes suit large ones.
+    Many lanes suit small models, which are dominated by the overhead of each operation; few lanes suit large ones. On a
+    cluster the clients are divided into `shards`, and a part of a cohort runs on one device.
     """
 
     lanes: int
     devices: int = 1
+    shards: int | None = None  # None: not on a cluster
 
     def __post_init__(self) -> None:
-        for name in ("lanes", "devices"):
+        for name in ("lanes", "devices", *(["shards"] if self.shards is not None else [])):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"Plan: {name} must be a positive integer, got {value!r}.")
 
     def __str__(self) -> str:
         lanes = "1 lane" if self.lanes == 1 else f"{self.lanes} lanes"
-        return lanes + (f" on each of {self.devices} devices" if self.devices > 1 else "")
+        lanes += f" on each of {self.devices} devices" if self.devices > 1 else ""
+        return lanes + (f" for each of {self.shards} shards" if self.shards is not None else "")
 
     @classmethod
     def from_text(cls, text: str) -> "Plan":

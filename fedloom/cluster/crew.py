@@ -1,0 +1,433 @@
+"""The driver's side of a cluster: its workers, which of them has which shard, and what happens when some die.
+
+The driver keeps the messages and cohorts of all exchanges since the shards' memories were last saved. When a worker dies,
+another one takes over its shards: from the saved memories, through the shard's own parts since then. Clients' work is a
+function of the message, the memories and (seed, round, exchange, client), so that all bits come out the same.
+"""
+
+import contextlib
+import pathlib
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import ray
+from ray.exceptions import NodeDiedError, ObjectLostError, OwnerDiedError, RayActorError, RayTaskError
+
+from fedloom.cluster.assignment import assigned
+from fedloom.cluster.server import together
+from fedloom.cluster.shard import Answer, Lent, Part, places
+from fedloom.cluster.shard_files import FileStore, ShardedStore, shard_file
+from fedloom.cluster.worker import Memories, Terms, Worker
+from fedloom.cohorts import Draw
+from fedloom.engines.aggregate import ClientReport, Sums
+from fedloom.engines.costs import LocalSteps
+from fedloom.engines.memory_store import Memories as RecordedMemories
+from fedloom.engines.memory_store import MemoryStore, first_store, write
+from fedloom.engines.run import Run
+from fedloom.engines.trees import Tree, nbytes
+
+# A worker or its node is gone, or cannot be reached, or what it made is lost with it.
+LOST = (RayActorError, ObjectLostError, OwnerDiedError, NodeDiedError)
+SMALL = (
+    100_000  # bytes of a message that is sent with each call; a larger one is put where all workers of a node see it
+)
+REPLAY_SECONDS = 60.0  # of exchanges since memories were saved: more would take too long to do again
+REPLAY_BYTES = 2**30  # of messages since then
+PATIENCE = 120.0  # seconds to wait for a first worker
+LATENCY, BANDWIDTH = 5e-3, 150e6  # seconds, bytes/s: about what it takes to lend memories to another worker
+FRESH = 0.3  # the weight of the newest measurement in a worker's pace
+
+
+# Crews whose runs have ended, in this process. They stay for their last record, whose memories they have, until another
+# run needs workers; then it takes theirs, because a new one takes seconds to start.
+ended: "weakref.WeakSet[Crew]" = weakref.WeakSet()
+free: list[tuple[float, Any]] = []  # workers without a run, by their CPUs
+
+
+def dismiss_all() -> None:
+    """End all workers that no run needs."""
+    for crew in list(ended):
+        crew.dismiss()
+    while free:
+        _end(free.pop()[1])
+
+
+def _end(worker: Any) -> None:
+    with contextlib.suppress(Exception):
+        ray.kill(worker)
+
+
+class Entry(NamedTuple):
+    """An exchange, as it is done again if need be."""
+
+    parts: Mapping[int, Part]
+    message: Any  # a tree, or a reference to one
+
+
+class Base(NamedTuple):
+    """From where a shard begins again: its memories after `number` parts."""
+
+    number: int
+    file: str | None = None  # None: those that the driver has itself
+
+
+class Crew:
+    """The workers of one run."""
+
+    def __init__(
+        self, run: Run, make: Callable[..., Run], given: Sequence[Any], terms: Terms, workers: int, cpus: float
+    ):
+        """Starts the workers: each makes its run by make(*given). cpus: of one worker."""
+        self.run, self.make, self.given, self.terms, self.cpus = run, make, given, terms, cpus
+        self.shards, self.blank = terms.shards, jax.tree.map(np.asarray, run.algorithm.init_client(run.w))
+        self.stateful = bool(jax.tree.leaves(self.blank))
+        self.steps = LocalSteps(run)
+        self.workers: dict[int, Any] = {}
+        self.coming: dict[int, tuple[Any, Any]] = {}  # workers that are about to begin, with the call that they answer
+        self.home: dict[int, int] = {}  # the worker of each shard, if clients have memories
+        self.number = [0] * self.shards  # parts that each shard has done
+        self.pace: dict[int, float] = {}  # seconds of a step, of workers that have been measured
+        self.warm: set[tuple[int, int]] = set()  # workers that have compiled an exchange
+        self.log: list[Entry] = []
+        self.seconds = self.since = 0.0  # of exchanges in all, and since memories were saved
+        self.busy, self.bytes, self.log_bytes, self.born = 0.0, 0, 0, 0
+        self.gone = False
+        self.lost: list[str] = []  # what happened to workers
+        start = run.start.clients.store if isinstance(run.start.clients, RecordedMemories) else None
+        self.base = [Base(0)] * self.shards
+        if isinstance(start, FileStore) and start.shards == self.shards:
+            self.base = [Base(0, str(shard_file(start.directory, s))) for s in range(self.shards)]
+        self._replica: MemoryStore | None = None
+        self.known = np.zeros(run.federation.clients, bool) if start is None else start.known.copy()
+        for k in {} if start is not None else run.start.clients:
+            self.known[k] = True
+        for crew in list(ended):
+            crew.dismiss()
+        for _ in range(workers):
+            self._hire()
+        self._wait_for_workers(every=True)
+
+    # Workers come and go.
+
+    def _hire(self) -> None:
+        """Ask for one more worker. It may take long until a node has room for it."""
+        same = [i for i, (cpus, _) in enumerate(free) if cpus == self.cpus]
+        if same:
+            _, new = free.pop(same[0])
+        else:
+            new = (
+                ray.remote(Worker)
+                .options(max_restarts=0, max_task_retries=0, num_cpus=self.cpus, scheduling_strategy="SPREAD")
+                .remote()
+            )
+        self.coming[self.born] = new, new.begin.remote(self.make, self.given, self.terms)
+        self.born += 1
+
+    def _wait_for_workers(self, every: bool = False) -> None:
+        """Let workers join that have begun; wait for the first, or for every one."""
+        until = time.monotonic() + PATIENCE
+        while self.coming:
+            wait = min(1.0, until - time.monotonic()) if every or not self.workers else 0.0
+            ready, _ = ray.wait([call for _, call in self.coming.values()], timeout=max(wait, 0.0))
+            for w in [w for w, (_, call) in self.coming.items() if call in ready]:
+                worker, call = self.coming.pop(w)
+                try:
+                    ray.get(call)
+                except RayTaskError as error:
+                    raise ValueError(f"{self._place(worker)}: {error.cause}") from error
+                except LOST as error:
+                    self.lost.append(f"a worker did not begin: {_brief(error)}")
+                    self._hire()
+                    time.sleep(0.1)  # a node may be about to be declared dead
+                    continue
+                self.workers[w] = worker
+            if not ready and time.monotonic() >= until and not self.workers:
+                raise RuntimeError(
+                    f"No worker has begun within {PATIENCE:.0f} s, because the cluster has no free CPU. `ray status` "
+                    "shows how many are in use; in this process, another run that has not ended may have them."
+                )
+            if (not every and self.workers) or (every and time.monotonic() >= until):
+                return
+
+    def end(self) -> None:
+        """The run is over: its workers stay only as long as nobody else needs their place."""
+        if self.stateful:
+            ended.add(self)
+        else:
+            self.dismiss()
+
+    def dismiss(self) -> None:
+        """Set all workers free."""
+        ended.discard(self)
+        free.extend((self.cpus, worker) for worker in self.workers.values())
+        for worker, _ in self.coming.values():
+            _end(worker)
+        self.workers, self.coming, self.home, self.gone = {}, {}, {}, True
+
+    def _place(self, worker: Any) -> str:
+        with contextlib.suppress(*LOST, RayTaskError):
+            return f"Node {ray.get(worker.where.remote(), timeout=5)[0]} of the cluster"
+        return "A node of the cluster"
+
+    def _bury(self, w: int, why: str) -> None:
+        """A worker is dead, or must be taken for dead: then it does nothing more."""
+        self.lost.append(why)
+        _end(self.workers.pop(w))
+        self.pace.pop(w, None)
+        self.home = {s: at for s, at in self.home.items() if at != w}
+        self._hire()
+
+    def roll_call(self, parts: Mapping[int, Part], answers: dict[int, Answer]) -> None:
+        """After a loss: who is alive, and which shards are not as they should be, between or after these parts."""
+        standing = {}
+        for w, call in [(w, worker.standing.remote()) for w, worker in self.workers.items()]:
+            try:
+                standing[w] = ray.get(call)
+            except LOST as error:
+                self._bury(w, _brief(error))
+        if not self.stateful:
+            return
+        for s in range(self.shards):
+            w = self.home.get(s)
+            if w is None or standing[w].get(s) != self.number[s] + (s in answers):
+                self.home.pop(s, None)
+                answers.pop(s, None)  # its memories are lost with it, so that the part is done again
+            if w is not None and s not in self.home:
+                self.workers[w].end_shard.remote(s)
+
+    def settle(self) -> None:
+        """Let new workers join, and give every shard a home."""
+        self._wait_for_workers()
+        if not self.stateful:
+            return
+        shared = {w: [s for s, at in self.home.items() if at == w] for w in self.workers}
+        calls = []
+        for s in sorted(set(range(self.shards)) - self.home.keys()):
+            w = min(shared, key=lambda w: (len(shared[w]), w))
+            shared[w].append(s)
+            replay = [
+                (entry.parts[s], entry.message)
+                for entry in self.log
+                if s in entry.parts and entry.parts[s].number >= self.base[s].number
+            ]
+            calls.append((s, w, self.workers[w].begin_shard.remote(s, self._saved(s), self.base[s].number, replay)))
+        while True:  # a worker that has come gets shards of those who have most
+            most, least = max(shared, key=lambda w: len(shared[w])), min(shared, key=lambda w: len(shared[w]))
+            movable = [s for s in shared[most] if s in self.home]
+            if len(shared[most]) - len(shared[least]) < 2 or not movable:
+                break
+            shared[most].remove(movable[-1])
+            shared[least].append(movable[-1])
+            memories = self.workers[most].memories.remote(movable[-1])
+            begun = self.workers[least].begin_shard.remote(movable[-1], memories, self.number[movable[-1]], [])
+            calls.append((movable[-1], least, begun))
+        for s, w, call in calls:
+            _got(call)
+            if s in self.home:
+                self.workers[self.home[s]].end_shard.remote(s)
+            self.home[s] = w
+
+    def _saved(self, s: int) -> Memories:
+        """The memories that a shard begins again with."""
+        if self.base[s].file is not None:
+            return self.base[s].file
+        ids = np.flatnonzero(self.replica.known)
+        ids = ids[ids % self.shards == s]
+        return Lent(ids, jax.tree.map(np.asarray, self.replica.read(ids))) if len(ids) else None
+
+    @property
+    def replica(self) -> MemoryStore:
+        """The driver's own copy of memories: those at the start, and what `remember` adds."""
+        if self._replica is None:
+            self._replica = first_store(self.run)
+        return self._replica
+
+    # Exchanges.
+
+    def exchange(self, t: int, e: int, draw: Draw, message: Tree, active: bool) -> tuple[Sums | None, ClientReport]:
+        """One trip to the workers and back: the sums, None of nobody, and what is reported of each client."""
+        room, began = self.run.room(len(draw.ids)), time.perf_counter()
+        where = places(draw, self.shards)
+        parts = {s: Part(s, self.number[s], t, e, Draw(*(x[i] for x in draw)), room, active) for s, i in where.items()}
+        sent = ray.put(message) if nbytes(message) > SMALL else message
+        answers: dict[int, Answer] = {}
+        while True:
+            try:
+                self.settle()
+                self._ask(parts, message, sent, answers)
+                break
+            except LOST:
+                self.roll_call(parts, answers)
+        for s in parts:
+            self.number[s] += 1
+        spent = time.perf_counter() - began
+        self.seconds, self.since = self.seconds + spent, self.since + spent
+        if self.stateful:
+            self.log.append(Entry(parts, sent))
+            self.log_bytes += nbytes(message)
+            if self.since > REPLAY_SECONDS or self.log_bytes > REPLAY_BYTES:
+                self.remember()
+        return together(answers, where, room)
+
+    def _ask(self, parts: Mapping[int, Part], message: Tree, sent: Any, answers: dict[int, Answer]) -> None:
+        """Have the parts computed that have no answer yet."""
+        missing = {s: part for s, part in parts.items() if s not in answers}
+        work = {s: self._work(part) for s, part in missing.items()}
+        rows = {s: nbytes(self.blank) * len(part.draw.ids) for s, part in missing.items()}
+        move = {s: LATENCY + 2 * rows[s] / BANDWIDTH for s in missing}
+        if self.stateful and len(self.pace) < len(self.workers):  # what a loan would gain is not known yet
+            where = {s: self.home[s] for s in missing}
+        else:
+            usual = float(np.mean(list(self.pace.values()))) if self.pace else 1.0
+            pace = {w: self.pace.get(w, usual) for w in self.workers}
+            where = assigned(work, pace, self.home if self.stateful else None, move)
+        away = [s for s, w in where.items() if self.stateful and self.home[s] != w]
+        # All loans are asked for first and given back last, so that nobody waits for a worker that waits for him.
+        lent = {s: self.workers[self.home[s]].lend.remote(missing[s]) for s in away}
+        batches = {w: [s for s in missing if where[s] == w and s not in away] for w in self.workers}
+        calls = {
+            w: self.workers[w].compute.remote([missing[s] for s in batch], sent)
+            for w, batch in batches.items()
+            if batch
+        }
+        loans = {
+            s: self.workers[where[s]].compute_away.options(num_returns=2).remote(missing[s], sent, lent[s])
+            for s in away
+        }
+        back = {
+            s: self.workers[self.home[s]].take_back.remote(missing[s], answer, rest)
+            for s, (answer, rest) in loans.items()
+        }
+        failed: Exception | None = None
+        for w, call in calls.items():
+            try:
+                found = dict(zip(batches[w], _got(call), strict=True))
+            except LOST as error:
+                failed = error
+                continue
+            answers.update(found)
+            self._measure(w, [(missing[s].e, work[s], answer) for s, answer in found.items()])
+        for s in away:
+            try:
+                _got(back[s])
+                answers[s] = _got(loans[s][0])
+            except LOST as error:
+                failed = error
+        asked = {where[s] for s in missing}
+        self.bytes += nbytes(message) * len(asked) + sum(nbytes(a.sums) for s, a in answers.items() if s in missing)
+        self.bytes += 2 * sum(rows[s] for s in away)
+        if failed is not None:
+            raise failed
+
+    def _work(self, part: Part) -> float:
+        """Steps of a part; clients, where steps are not known."""
+        return float(self.steps(part.draw.ids, part.draw.work).sum()) or float(len(part.draw.ids))
+
+    def _measure(self, w: int, done: Sequence[tuple[int, float, Answer]]) -> None:
+        """Learn how fast a worker is; the first time it compiles, which says nothing."""
+        seconds = sum(answer.seconds for *_, answer in done)
+        self.busy += seconds
+        e = done[0][0]
+        if (w, e) in self.warm:
+            now = seconds / sum(work for _, work, _ in done)
+            self.pace[w] = (1 - FRESH) * self.pace.get(w, now) + FRESH * now
+        self.warm.add((w, e))
+
+    # Memories.
+
+    def remember(self) -> None:
+        """Bring the driver's copy of all memories up to date."""
+        for s, w, call in [(s, w, self.workers[w].memories.remote(s, True)) for s, w in sorted(self.home.items())]:
+            try:
+                changed = _got(call)
+            except LOST as error:  # the shard begins again from what was saved before
+                if w in self.workers:
+                    self._bury(w, _brief(error))
+                continue
+            if len(changed.ids):
+                write(self.replica, changed.ids, changed.rows)
+            self.base[s] = Base(self.number[s])
+            self.bytes += nbytes(changed.rows)
+        self._forget()
+
+    def save(self, directory: pathlib.Path) -> None:
+        """Have every shard written to a file, by its worker; from now on shards begin again from there."""
+        if not self.stateful:
+            return
+        directory.mkdir(parents=True, exist_ok=True)
+        files = {s: shard_file(directory, s) for s in range(self.shards)}
+        while True:
+            try:
+                self.settle()
+                for call in [self.workers[w].save.remote(s, str(files[s])) for s, w in sorted(self.home.items())]:
+                    _got(call)
+                break
+            except LOST:
+                self.roll_call({}, {})
+        if missing := [str(file) for file in files.values() if not file.exists()]:
+            raise ValueError(
+                f"{missing[0]} was written by a node of the cluster, but is not there for the driver; use a directory "
+                "on a file system that all nodes share."
+            )
+        self.base = [Base(self.number[s], str(files[s])) for s in range(self.shards)]
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what no shard needs any more."""
+        self.log = [x for x in self.log if any(p.number >= self.base[s].number for s, p in x.parts.items())]
+        self.since, self.log_bytes = 0.0, 0
+
+    def read(self, s: int, ids: np.ndarray) -> Tree:
+        """The memories of clients of a shard, as they are now."""
+        if self.gone:
+            raise RuntimeError(
+                "The workers that have these memories have ended, because another run began. To read or resume a record "
+                "later, keep it before: record = record.keep()."
+            )
+        while True:
+            try:
+                self.settle()
+                return _got(self.workers[self.home[s]].read.remote(s, ids))
+            except LOST:
+                self.roll_call({}, {})
+
+    @property
+    def idle(self) -> float:
+        """The share of the workers' time in which they waited."""
+        return max(0.0, 1 - self.busy / (self.seconds * max(len(self.workers), 1))) if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        n = len(self.workers)
+        return f"{n} actor{'s' * (n != 1)}, {self.idle:.0%} idle, {self.bytes / 1e6:.1f} MB moved"
+
+
+class CrewStore(ShardedStore):
+    """The memories of a run that workers have, as its records show them."""
+
+    def __init__(self, crew: Crew):
+        self.crew, self.blank, self.known, self.shards = crew, crew.blank, crew.known, crew.shards
+        self.round = crew.run.start.round
+
+    def of_shard(self, s: int, ids: np.ndarray) -> Tree:
+        return self.crew.read(s, ids)
+
+    def save(self, directory: pathlib.Path) -> None:
+        self.crew.save(directory)
+
+
+def _got(call: Any) -> Any:
+    """What a call returned. An error inside FedLoom or a user's code is that error."""
+    try:
+        return ray.get(call)
+    except RayTaskError as error:
+        if isinstance(error, LOST) or isinstance(error.cause, LOST):
+            raise RayActorError from error
+        raise error.cause from error
+
+
+def _brief(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

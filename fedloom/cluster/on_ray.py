@@ -1,0 +1,82 @@
+"""The cluster engine: `simulate` with its clients in the workers of a Ray cluster. The server is here, in the driver."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedloom.cluster.connect import room_for
+from fedloom.cluster.crew import Crew, CrewStore
+from fedloom.cluster.server import message_of, updated
+from fedloom.cluster.worker import Terms, versions_here
+from fedloom.engines.aggregate import ClientReport, Outcome
+from fedloom.engines.bookkeeping import remember, with_rounds
+from fedloom.engines.checks import check_chunk
+from fedloom.engines.costs import message_sizes
+from fedloom.engines.memory_store import Memories
+from fedloom.engines.records import Record, Sizes
+from fedloom.engines.run import Run
+from fedloom.engines.sync_clock import NoClock, SyncClock, timed
+
+
+def run_records(
+    run: Run,
+    make: Callable[..., Run],
+    given: Sequence[Any],
+    chunk: int = 1,
+    watch: Callable[[Crew], None] = lambda crew: None,
+) -> Iterator[Record]:
+    """The records of a checked run with its plan; every worker makes its own run, by make(*given)."""
+    check_chunk(chunk)
+    sizes = message_sizes(run)
+    clock = timed(run, sizes)
+    crew = crew_of(run, make, given)
+    watch(crew)
+    return _records(run, crew, sizes, clock, chunk)
+
+
+def crew_of(run: Run, make: Callable[..., Run], given: Sequence[Any]) -> Crew:
+    """Workers for a run, on the cluster that this process is connected to."""
+    assert run.plan is not None and run.plan.shards is not None
+    workers, cpus, nodes = room_for(run.plan.shards)
+    terms = Terms(
+        versions_here(), jax.config.jax_enable_x64, run.plan.shards, -(-run.plan.shards // nodes), max(1, int(cpus))
+    )
+    return Crew(run, make, given, terms, workers, cpus)
+
+
+def _records(run: Run, crew: Crew, sizes: Sizes, clock: SyncClock | NoClock, chunk: int) -> Iterator[Record]:
+    store, record = CrewStore(crew), run.start
+    try:
+        for t in range(run.start.round, run.rounds):
+            before = clock.lost.copy()
+            draws = clock.cohorts(t)
+            store.round = None
+            server, outcomes, active = record.server, list[Outcome](), True
+            for e, draw in enumerate(draws):
+                message = jax.device_get(message_of(run.algorithm, server, e))
+                sums, report = crew.exchange(t, e, draw, message, active)
+                if sums is None:
+                    counted, finite = np.array(False), np.array(True)
+                else:
+                    server, counted, finite = updated(run.algorithm, server, sums, run.key, t, active, e)
+                active = bool(counted)
+                clients = ClientReport(*(x[None] for x in report))
+                outcomes.append(Outcome(np.asarray(finite)[None], np.asarray(counted)[None], clients))
+            record = with_rounds(run, record, t, [draws], tuple(outcomes), sizes)
+            remember(store, [draws], tuple(outcomes))
+            record = record._replace(
+                round=t + 1,
+                server=server,
+                clients=Memories(store, t + 1),
+                cohort=tuple(draw.ids for draw in draws),
+                counters=record.counters.after_lost(clock.lost - before, sizes),
+                clock=clock.clock,
+            )
+            store.round = t + 1
+            if run.has_record(t + 1, chunk):
+                yield record
+                record = record.fresh()
+    finally:
+        crew.end()

@@ -1,0 +1,45 @@
+"""The server's side of the seam: from the answers of shards to the next server state. Nothing here knows of Ray."""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+
+import jax
+import numpy as np
+
+from fedloom.algorithm import Algorithm
+from fedloom.cluster.shard import Answer
+from fedloom.engines.aggregate import ClientReport, Sums, received
+from fedloom.engines.keys import exchange_key
+from fedloom.engines.trees import Tree, all_finite
+from fedloom.problem import Key, Scalar
+
+
+def together(
+    answers: Mapping[int, Answer], where: Mapping[int, np.ndarray], room: int
+) -> tuple[Sums | None, ClientReport]:
+    """The sums, added in the order of shards, and the reports in the order of the cohort."""
+    report = ClientReport(
+        np.ones(room, bool), np.zeros(room, np.int64), np.full(room, -math.inf), np.zeros(room, np.int64)
+    )
+    sums: Sums | None = None
+    for s in sorted(answers):
+        own = answers[s].sums
+        sums = own if sums is None else jax.tree.map(np.add, sums, own)
+        for whole, part in zip(report, answers[s].report, strict=True):
+            whole[where[s]] = part
+    return sums, report
+
+
+@partial(jax.jit, static_argnames="e")
+def message_of(algorithm: Algorithm, server: Tree, e: int) -> Tree:
+    return algorithm.exchanges[e].send(server)
+
+
+@partial(jax.jit, static_argnames="e")
+def updated(
+    algorithm: Algorithm, server: Tree, sums: Sums, key: Key, t: Scalar, active: Scalar, e: int
+) -> tuple[Tree, Scalar, Scalar]:
+    """The server after an exchange, whether anybody counted, and whether all is finite."""
+    server, counted = received(algorithm.exchanges[e], server, sums, exchange_key(key, t, e), active)
+    return server, counted, all_finite(server)
