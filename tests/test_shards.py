@@ -94,7 +94,8 @@ def test_shards_of_ragged_clients_equal_simulate(algorithm, solver, lanes):
     server, memories, gradients = by_hand(run)
     assert relative_difference(server, one.server) < 1e-12
     assert gradients == one.counters.gradients
-    assert sorted(memories) == sorted(one.clients)
+    if algorithm == MINIBATCH["scaffold"][0]:
+        assert sorted(memories) == sorted(one.clients)
 
 
 def test_a_loan_changes_no_bit_whoever_computes():

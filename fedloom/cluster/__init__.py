@@ -67,6 +67,7 @@ def on_ray(
     run = checked(algorithm, made, solver, w, rounds, cohort, seed, on_nonfinite, resume, system, plan=plan)
     connect(address)
     run = sharded(run, shards, usual_shards)
+    assert run.plan is not None
     given = (algorithm, solver, np.asarray(run.w), rounds, cohort, seed, on_nonfinite, system, run.plan)
     data = federation if callable(federation) else _shipped(made)
     return run_records(run, partial(_again, *given), (data,), chunk)

@@ -3,8 +3,6 @@
 import os
 import warnings
 
-import ray
-
 PER_WORKER = 4  # shards for each worker, if nobody says how many: several, so that parts can be shared out evenly
 
 
@@ -13,29 +11,32 @@ def connect(address: str | None = None) -> None:
 
     A process that is connected already stays so.
     """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
+    if address is None:  # Ray has no security, so that it must not listen to others; it reads this when it is imported
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    import ray
+
     if ray.is_initialized():
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    warnings.filterwarnings("ignore", ".*os.fork.*", RuntimeWarning)  # Ray starts programs, which is harmless
     if address is None:
-        # Ray would listen on the network card, and has no security.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        warnings.filterwarnings("ignore", ".*os.fork.*", RuntimeWarning)  # Ray starts programs, which is harmless
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        ray.init("local", num_cpus=cores, _node_ip_address="127.0.0.1", **quiet)
+        ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         return
     try:
-        del quiet["include_dashboard"]
-        ray.init(address, **quiet)
+        ray.init(address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
+        words = str(error).strip().split("\n")[0][:200].rstrip(".")
         raise ValueError(
-            f"address: there is no Ray cluster at {address!r} ({_brief(error)}). Start one with `ray start --head`, or "
-            "leave the address out to use this machine alone."
+            f"address: there is no Ray cluster at {address!r} ({words}). Start one with `ray start --head`, or leave "
+            "the address out to use this machine alone."
         ) from error
 
 
 def cluster_cpus() -> tuple[int, int, int]:
     """CPUs of the cluster in all, those of its smallest node that has any, and the number of such nodes."""
+    import ray
+
     cpus = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     cpus = [n for n in cpus if n]
     if not cpus:
@@ -53,7 +54,3 @@ def room_for(shards: int) -> tuple[int, float, int]:
     cpus, smallest, nodes = cluster_cpus()
     workers = min(cpus, shards)
     return workers, float(max(1, min(cpus // workers, smallest))), nodes
-
-
-def _brief(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:200].rstrip(".")

@@ -1,8 +1,8 @@
 """The driver's side of a cluster: its workers, which of them has which shard, and what happens when some die.
 
-The driver keeps the messages and cohorts of all exchanges since the shards' memories were last saved. When a worker dies,
-another one takes over its shards: from the saved memories, through the shard's own parts since then. Clients' work is a
-function of the message, the memories and (seed, round, exchange, client), so that all bits come out the same.
+The driver keeps the messages and cohorts of all exchanges since the shards' memories were last saved. When a worker
+dies, another one takes over its shards: from the saved memories, through the shard's own parts since then. What clients
+do is a function of the message, the memories and (seed, round, exchange, client), so that all bits come out the same.
 """
 
 import contextlib
@@ -192,12 +192,12 @@ class Crew:
         if not self.stateful:
             return
         for s in range(self.shards):
-            w = self.home.get(s)
-            if w is None or standing[w].get(s) != self.number[s] + (s in answers):
+            at = self.home.get(s)
+            if at is None or standing[at].get(s) != self.number[s] + (s in answers):
                 self.home.pop(s, None)
                 answers.pop(s, None)  # its memories are lost with it, so that the part is done again
-            if w is not None and s not in self.home:
-                self.workers[w].end_shard.remote(s)
+            if at is not None and s not in self.home:
+                self.workers[at].end_shard.remote(s)
 
     def settle(self) -> None:
         """Let new workers join, and give every shard a home."""
@@ -385,8 +385,8 @@ class Crew:
         """The memories of clients of a shard, as they are now."""
         if self.gone:
             raise RuntimeError(
-                "The workers that have these memories have ended, because another run began. To read or resume a record "
-                "later, keep it before: record = record.keep()."
+                "The workers that have these memories have ended, because another run began. To read or resume a "
+                "record later, keep it before: record = record.keep()."
             )
         while True:
             try:

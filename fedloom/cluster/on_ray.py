@@ -1,4 +1,4 @@
-"""The cluster engine: `simulate` with its clients in the workers of a Ray cluster. The server is here, in the driver."""
+"""The cluster engine: `simulate` with its clients in workers of a Ray cluster. The server is here, in the driver."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -38,10 +38,15 @@ def run_records(
 
 def crew_of(run: Run, make: Callable[..., Run], given: Sequence[Any]) -> Crew:
     """Workers for a run, on the cluster that this process is connected to."""
-    assert run.plan is not None and run.plan.shards is not None
+    assert run.plan is not None
+    assert run.plan.shards is not None
     workers, cpus, nodes = room_for(run.plan.shards)
     terms = Terms(
-        versions_here(), jax.config.jax_enable_x64, run.plan.shards, -(-run.plan.shards // nodes), max(1, int(cpus))
+        versions_here(),
+        jax.dtypes.canonicalize_dtype(float) == np.float64,
+        run.plan.shards,
+        -(-run.plan.shards // nodes),
+        max(1, int(cpus)),
     )
     return Crew(run, make, given, terms, workers, cpus)
 

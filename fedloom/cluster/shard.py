@@ -172,7 +172,7 @@ def run_part(
     active: Scalar,
     e: int,
 ) -> tuple[Sums, Tree, ClientReport]:
-    """Clients' work up to the seam: what the server does with the sums is not part of it. The cohort is of one round."""
+    """Clients' work up to the seam: what the server does with the sums comes after. The cohort is of one round."""
     cohort = jax.tree.map(lambda x: x[0], cohort)
     packing = Packing(packing.owner, *(x[0] for x in packing[1:]))
     job = Job(algorithm, solver, federation, message, e, cohort.key, t)

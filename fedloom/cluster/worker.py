@@ -45,7 +45,7 @@ class Worker:
         self.shards: dict[int, Shard] = {}
 
     def begin(self, make: Callable[..., Run], given: Sequence[Any], terms: Terms) -> int:
-        """Load or generate the data of a run. Returns their bytes; raises a sentence if this node is not as the driver's."""
+        """Load or generate the data of a run; returns their bytes. Raises a sentence if the node is unlike others."""
         here = versions_here()
         if other := [f"{name} {here[name]}, not {v}" for name, v in terms.versions.items() if here[name] != v]:
             raise ValueError(f"it has {', '.join(other)} as the driver. Install the same versions on all nodes.")
@@ -63,9 +63,9 @@ class Worker:
     def begin_shard(self, s: int, memories: Memories, number: int, replay: Sequence[tuple[Part, Any]]) -> None:
         """Have a shard from now on: from memories as they were after `number` parts, through the parts since then."""
         shard = Shard(self.run, s, self.terms.shards, self.terms.neighbours)
-        shard.begin(
-            read_shard(pathlib.Path(memories), self.computer.blank) if isinstance(memories, str) else memories, number
-        )
+        if isinstance(memories, str):
+            memories = read_shard(pathlib.Path(memories), self.computer.blank)
+        shard.begin(memories, number)
         for part, message in replay:
             self.computer(part, ray.get(message) if isinstance(message, ray.ObjectRef) else message, shard)
         self.shards[s] = shard
