@@ -1,5 +1,6 @@
 """The cluster engine: `simulate` with its clients in workers of a Ray cluster. The server is here, in the driver."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,21 +20,24 @@ from fedloom.engines.records import Record, Sizes
 from fedloom.engines.run import Run
 from fedloom.engines.sync_clock import NoClock, SyncClock, timed
 
+EVERY = 30.0  # seconds between words about the workers
+
 
 def run_records(
     run: Run,
     make: Callable[..., Run],
     given: Sequence[Any],
     chunk: int = 1,
-    watch: Callable[[Crew], None] = lambda crew: None,
+    say: Callable[[str], None] = lambda words: None,
 ) -> Iterator[Record]:
-    """The records of a checked run with its plan; every worker makes its own run, by make(*given)."""
+    """The records of a checked run with its plan; every worker makes its own run, by make(*given).
+
+    `say` is told now and then how the workers do, and when one is lost.
+    """
     check_chunk(chunk)
     sizes = message_sizes(run)
     clock = timed(run, sizes)
-    crew = crew_of(run, make, given)
-    watch(crew)
-    return _records(run, crew, sizes, clock, chunk)
+    return _records(run, crew_of(run, make, given), sizes, clock, chunk, say)
 
 
 def crew_of(run: Run, make: Callable[..., Run], given: Sequence[Any]) -> Crew:
@@ -51,8 +55,11 @@ def crew_of(run: Run, make: Callable[..., Run], given: Sequence[Any]) -> Crew:
     return Crew(run, make, given, terms, workers, cpus)
 
 
-def _records(run: Run, crew: Crew, sizes: Sizes, clock: SyncClock | NoClock, chunk: int) -> Iterator[Record]:
+def _records(
+    run: Run, crew: Crew, sizes: Sizes, clock: SyncClock | NoClock, chunk: int, say: Callable[[str], None]
+) -> Iterator[Record]:
     store, record = CrewStore(crew), run.start
+    said, lost = time.monotonic(), 0
     try:
         for t in range(run.start.round, run.rounds):
             before = clock.lost.copy()
@@ -80,6 +87,12 @@ def _records(run: Run, crew: Crew, sizes: Sizes, clock: SyncClock | NoClock, chu
                 clock=clock.clock,
             )
             store.round = t + 1
+            for words in crew.lost[lost:]:
+                say(f"round {t + 1}: a worker was lost and others have taken over: {words}")
+            lost = len(crew.lost)
+            if time.monotonic() - said >= EVERY or t + 1 == run.rounds:
+                say(str(crew))
+                said = time.monotonic()
             if run.has_record(t + 1, chunk):
                 yield record
                 record = record.fresh()

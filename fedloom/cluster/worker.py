@@ -38,6 +38,13 @@ def versions_here() -> dict[str, str]:
     return {"fedloom": __version__, "python": platform.python_version(), **found}
 
 
+def check_versions(wanted: Mapping[str, str]) -> None:
+    """Raise a sentence if this process has other versions than the driver."""
+    here = versions_here()
+    if other := [f"{name} {here[name]}, not {v}" for name, v in wanted.items() if here[name] != v]:
+        raise ValueError(f"it has {', '.join(other)} as the driver. Install the same versions on all nodes.")
+
+
 class Worker:
     """Has the data, the program, and the memories of its shards."""
 
@@ -46,9 +53,7 @@ class Worker:
 
     def begin(self, make: Callable[..., Run], given: Sequence[Any], terms: Terms) -> int:
         """Load or generate the data of a run; returns their bytes. Raises a sentence if the node is unlike others."""
-        here = versions_here()
-        if other := [f"{name} {here[name]}, not {v}" for name, v in terms.versions.items() if here[name] != v]:
-            raise ValueError(f"it has {', '.join(other)} as the driver. Install the same versions on all nodes.")
+        check_versions(terms.versions)
         use_cores(terms.threads)
         jax.config.update("jax_enable_x64", terms.float64)
         self.shards = {}  # of the run before
@@ -121,16 +126,21 @@ class Worker:
         time.sleep(seconds)
 
 
+def keep_programs() -> None:
+    """Keep compiled programs on disk, as the command line does, for all processes of a machine."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "programs"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
 def use_cores(threads: int) -> None:
-    """Let JAX use so many threads: workers on one machine would else all use all of its cores.
+    """Let JAX use so many threads, if it has not begun: workers on one machine would else all use all of its cores.
 
     JAX counts the cores that the process may use when it is first asked for a device; afterwards the system may move
     the threads to any core again.
     """
     jax.config.update("jax_num_cpu_devices", 1)
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "programs"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    keep_programs()
     if not hasattr(os, "sched_setaffinity"):
         jax.devices()
         return

@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import pathlib
+import shutil
 import tomllib
 import zipfile
 import zlib
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedloom.algorithm import Algorithm
+from fedloom.cluster.shard_files import FileStore, ShardedStore, read_shard, shard_file
 from fedloom.engines.clock import Clock
 from fedloom.engines.memory_store import Memories, known_memories, store_for, write
 from fedloom.engines.records import Counters, Record
@@ -45,11 +47,17 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int, versio
         "counters": record.counters._asdict(),
         "log bytes": log_bytes,
         "clock": None if record.clock is None else record.clock._asdict(),
+        "shards": None,
     }
     # The model is also part of the server's state; this copy is for `read_model`.
     arrays: dict[str, Any] = {"w": np.asarray(record.w)}
     arrays |= {f"server {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record.server))}
-    if isinstance(record.clients, Memories):
+    if isinstance(record.clients, Memories) and isinstance(store := record.clients.store, ShardedStore):
+        place = f"memories-{record.round}"
+        meta["shards"] = {"directory": place, "number": store.shards}
+        if jax.tree.leaves(store.blank):
+            store.save(path.parent / place)
+    elif isinstance(record.clients, Memories):
         ids, rows = known_memories(record.clients.store)
         arrays["clients"] = ids
         arrays |= {f"memory {i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(rows))}
@@ -59,6 +67,18 @@ def save(path: pathlib.Path, record: Record, config: str, log_bytes: int, versio
     content = io.BytesIO()
     np.savez(content, **arrays)
     write_whole(path, content.getvalue())
+    _forget_shards(path.parent)
+
+
+def _forget_shards(directory: pathlib.Path) -> None:
+    """Remove the memories of shards that no checkpoint of the run needs any more."""
+    there = [found for found in directory.glob("memories-*") if found.is_dir()]
+    if not there:
+        return
+    needed = {(read_meta(file).get("shards") or {}).get("directory") for file in directory.glob("*.npz")}
+    for found in there:
+        if found.name not in needed:
+            shutil.rmtree(found, ignore_errors=True)
 
 
 def read_meta(path: pathlib.Path) -> dict[str, Any]:
@@ -118,6 +138,10 @@ def read_model(path: pathlib.Path) -> np.ndarray:
 def read_memory(path: pathlib.Path, algorithm: Algorithm, w: Vector, k: int) -> Any:
     """The memory of client k; None if it has not taken part."""
     leaves, structure = jax.tree.flatten(algorithm.init_client(w))
+    if (shards := _shards(path, read_meta(path))) is not None:
+        there = read_shard(shard_file(shards[0], k % shards[1]), algorithm.init_client(w))
+        found = np.flatnonzero(there.ids == k)
+        return jax.tree.map(lambda x: x[found[0]], there.rows) if len(found) else None
     with _opened(path) as arrays:
         place = np.flatnonzero(arrays["clients"] == k)[:1] if "clients" in arrays else np.zeros(0, int)
         if not len(place):
@@ -142,7 +166,13 @@ def load(
     with _opened(path) as arrays:
         server = _server(path, arrays, algorithm, w)
         memories: Any = {}
-        if "clients" in arrays:
+        if (shards := _shards(path, meta)) is not None and jax.tree.leaves(algorithm.init_client(w)):
+            try:
+                kept = FileStore(shards[0], algorithm.init_client(w), clients, shards[1], meta["round"])
+            except ValueError as error:
+                raise Damaged(f"{path} is damaged: {error}") from error
+            memories = Memories(kept, meta["round"])
+        elif "clients" in arrays:
             store = store_for(algorithm.init_client(w), clients)
             leaves, structure = jax.tree.flatten(store.blank)
             stacked = [jnp.asarray(arrays[f"memory {i}"]) for i in range(len(leaves))]
@@ -161,6 +191,16 @@ def load(
     if clock is not None:
         record = record._replace(clock=clock._replace(staleness=tuple(clock.staleness)))
     return record, meta["log bytes"]
+
+
+def _shards(path: pathlib.Path, meta: dict[str, Any]) -> tuple[pathlib.Path, int] | None:
+    """Where the memories of shards are, and how many there are; None if they are in the checkpoint itself."""
+    if (said := meta.get("shards")) is None:
+        return None
+    try:
+        return path.parent / pathlib.Path(said["directory"]).name, int(said["number"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{path} is damaged: it does not say where its shards are.") from error
 
 
 @contextlib.contextmanager

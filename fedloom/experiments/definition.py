@@ -14,6 +14,7 @@ import tomli_w
 from fedloom.algorithm import Algorithm
 from fedloom.algorithms import ALGORITHMS
 from fedloom.client import Solver
+from fedloom.cluster import need_ray
 from fedloom.cohorts import COHORTS, CohortRule
 from fedloom.engines.checks import checked
 from fedloom.engines.costs import message_sizes
@@ -161,9 +162,14 @@ class Experiment:
         _plan, "clients side by side, and devices, such as 5x2 (default: auto, chosen for you)", default="auto"
     )
     engine: str = static(
-        choice("simulate", "events"),
-        "simulate (synchronous rounds, the default) or events (asynchronous, on a simulated clock)",
+        choice("simulate", "events", "ray"),
+        "simulate (synchronous rounds, the default), events (asynchronous, on a simulated clock) or ray (on a cluster)",
         default="simulate",
+    )
+    shards: int | None = static(
+        optional(_integer(1)),
+        "with ray: into how many parts the clients are divided (default: some for each CPU of the cluster)",
+        default=None,
     )
     buffer: int = static(_integer(1), "with events: replies per server update, which counts as a round", default=1)
     system: System | Delays | None = static(
@@ -195,6 +201,8 @@ class Experiment:
             Plan.from_text(self.plan)
         if self.engine != "events" and self.buffer != 1:
             raise ValueError(f"buffer = {self.buffer} requires the asynchronous engine; add engine = 'events'.")
+        if self.engine != "ray" and self.shards is not None:
+            raise ValueError(f"shards = {self.shards} requires a cluster; add engine = 'ray'.")
 
     def base_task(self) -> Task:
         """The task itself, without the experiment's own split, model and weights."""
@@ -240,6 +248,12 @@ class Experiment:
             buffer=self.buffer if asynchronous else None,
             plan=None if self.plan == "auto" else Plan.from_text(self.plan),
         )
+        if self.engine == "ray":
+            need_ray()
+            if run.plan is not None and run.plan.devices > 1:
+                raise ValueError(
+                    "plan: on a cluster a part of a cohort runs on one device; leave the number of devices out."
+                )
         if name_of(self.algorithm, ALGORITHMS) is None or name_of(self.solver, SOLVERS) is None:
             _try(run)
         if self.own_models and self.algorithm.own_model(self.algorithm.init_client(loaded.w)) is None:

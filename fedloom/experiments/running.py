@@ -6,12 +6,12 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from fedloom.engines import Clock, NonFiniteUpdate, Record, asynchronous, synchronous
 from fedloom.engines.checks import resumed
-from fedloom.engines.choose_plan import planned
+from fedloom.engines.choose_plan import planned, sharded
 from fedloom.engines.plan import Plan
 from fedloom.engines.run import Run
 from fedloom.experiments import checkpoint
@@ -58,6 +58,11 @@ def schedule_time(run: Run, record: Record) -> int:
     return record.clock.replies // clients
 
 
+def run_again(experiment: Experiment, plan: Plan) -> Run:
+    """The run of an experiment in another process, which loads the data itself."""
+    return experiment.check().run._replace(plan=plan)
+
+
 class Running:
     """A run in progress: its log and its checkpoints. `go` does it all; callers with their own records use the rest."""
 
@@ -69,8 +74,9 @@ class Running:
         name: str,
         watch: tuple[Watch, ...],
         checkpoint_seconds: float,
+        say: Callable[[str], None] = lambda words: None,
     ):
-        self.experiment, self.directory, self.watch = experiment, directory, watch
+        self.experiment, self.directory, self.watch, self.say = experiment, directory, watch, say
         self.loaded, self.run, self.evaluation = checked
         self.name = name or method_name(experiment.algorithm)
         self.checkpoint_seconds = checkpoint_seconds
@@ -139,13 +145,12 @@ class Running:
         if start is None:
             self.begin(self.evaluation.of(w))
         if self.plan is None:
-            self.plan = planned(self.run).plan
+            self.plan = self._planned()
             self._write_about()
         run = self.run._replace(plan=self.plan)
-        engine = synchronous if run.buffer is None else asynchronous
         chunk = min(e.evaluate_every, e.rounds)
         try:
-            for record in engine.run_records(run if start is None else resumed(run, start), chunk):
+            for record in self._records(run if start is None else resumed(run, start), chunk):
                 if not self.take(record, self.evaluation.of(record.w, record.clients, schedule_time(run, record))):
                     return None
                 w = record.w
@@ -159,6 +164,23 @@ class Running:
             self.give_up(error.round, str(error))
             return None
         return w
+
+    def _planned(self) -> Plan | None:
+        if self.experiment.engine != "ray":
+            return planned(self.run).plan
+        from fedloom.cluster.connect import connect, usual_shards  # imported late: Ray is an extra
+
+        connect()
+        return sharded(self.run, self.experiment.shards, usual_shards).plan
+
+    def _records(self, run: Run, chunk: int) -> Iterator[Record]:
+        if self.experiment.engine != "ray":
+            return (synchronous if run.buffer is None else asynchronous).run_records(run, chunk)
+        from fedloom.cluster.connect import connect
+        from fedloom.cluster.on_ray import run_records
+
+        connect()
+        return run_records(run, run_again, (self.experiment, run.plan), chunk, self.say)
 
     def begin(self, values: dict[str, Any]) -> None:
         """The row of the initial model."""

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fedloom.experiments.arguments import reporter
 from fedloom.experiments.definition import Checked, Experiment, method_name
@@ -88,10 +88,12 @@ def finish(
     watch: Iterable[Watch] = (),
     checkpoint_seconds: float = 10.0,
     checked: Checked | None = None,
+    say: Callable[[str], None] = lambda words: None,
 ) -> Result:
     """Run what is left of an experiment whose directory exists; all of it, in memory, if it has none.
 
-    `checked` is what `experiment.check()` returned, if the caller has just called it.
+    `checked` is what `experiment.check()` returned, if the caller has just called it. `say` is told what is worth
+    knowing of a cluster at work.
     """
     path = None if directory is None else pathlib.Path(directory)
     with contextlib.nullcontext() if path is None else only_one(path):
@@ -100,7 +102,7 @@ def finish(
         if path is not None:
             check_files(path)
         checked = checked or experiment.check()
-        return Running(experiment, checked, path, name, tuple(watch), checkpoint_seconds).go()
+        return Running(experiment, checked, path, name, tuple(watch), checkpoint_seconds, say).go()
 
 
 def check_files(directory: pathlib.Path) -> None:

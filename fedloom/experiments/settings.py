@@ -113,7 +113,8 @@ def _first(task: Task, variant: str | None, engine: str | None = None) -> Mappin
 
 def _fitting(tables: Sequence[Mapping[str, Setting]], engine: str | None) -> list[Mapping[str, Setting]]:
     """The tables for the engine first. Settings for synchronous rounds are a start for events, but not vice versa."""
-    wanted = [table for table in tables if next(iter(table.values())).engine == (engine or "simulate")]
+    kind = "events" if engine == "events" else "simulate"  # settings do not depend on where rounds are computed
+    wanted = [table for table in tables if next(iter(table.values())).engine == kind]
     others = [table for table in tables if table not in wanted]
     return wanted + others if engine == "events" or not wanted else wanted
 

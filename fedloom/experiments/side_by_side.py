@@ -8,7 +8,7 @@ runs up to rounding, which depends on how many runs are side by side.
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -69,9 +69,23 @@ def _run(runs: Sequence[PlacedRun], progress: Progress | None, sinks: Sequence[O
                 progress.end(done)
         elif runs[i].damaged or (directory / CHECKPOINT).exists():  # a checkpoint: it ran alone, so it can continue
             results[i] = run_one(runs[i], progress, sinks)
-    # Rounding depends on which runs share a program, so batches are those of a sweep that was never stopped.
+    for batch, room in batches(runs, leave_out=set(results)):
+        left = [i for i in batch if i not in results]
+        if room == 1 and left:
+            results[batch[0]] = run_one(runs[batch[0]], progress, sinks)
+        elif left:
+            checked = runs[batch[0]].experiment.check()
+            results |= _together(runs, batch, left, checked, progress, sinks, room)
+    return [results[i] for i in range(len(runs))]
+
+
+def batches(runs: Sequence[PlacedRun], leave_out: Container[int] = ()) -> Iterator[tuple[list[int], int]]:
+    """Which runs share a program, and how many it has room for; but for groups of which all are left out.
+
+    Rounding depends on both, so they are those of a sweep that was never stopped.
+    """
     for group in alike([experiment for _, experiment, *_ in runs]):
-        if all(i in results for i in group):
+        if all(i in leave_out for i in group):
             continue
         first = runs[group[0]][1]
         checked = first.check()
@@ -81,13 +95,13 @@ def _run(runs: Sequence[PlacedRun], progress: Progress | None, sinks: Sequence[O
             most = 1  # the grid engine does not support these
         parts = np.array_split(group, math.ceil(len(group) / most))  # of nearly equal sizes, the largest first
         for part in parts:
-            batch, room = part.tolist(), len(parts[0])
-            left = [i for i in batch if i not in results]
-            if room == 1 and left:
-                results[batch[0]] = run_one(runs[batch[0]], progress, sinks)
-            elif left:
-                results |= _together(runs, batch, left, checked, progress, sinks, room)
-    return [results[i] for i in range(len(runs))]
+            yield part.tolist(), len(parts[0])
+
+
+def run_batch(runs: Sequence[PlacedRun], room: int) -> None:
+    """The runs of one batch, those that are not over; what came out is in their directories."""
+    left = [i for i, run in enumerate(runs) if run.directory is None or not is_over(run.directory, run.experiment)]
+    _together(runs, list(range(len(runs))), left, runs[0].experiment.check(), None, (), room)
 
 
 def _together(

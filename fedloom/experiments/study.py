@@ -290,7 +290,8 @@ def _run_healthy(run: PlacedRun, progress: Progress | None, sinks: Sequence[Open
     if progress is not None:
         watch.append(lambda row: progress.row(name, experiment, row))
     try:
-        result = finish(experiment, directory, name=name, watch=watch, checked=checked)
+        say = (lambda words: None) if progress is None else progress.say
+        result = finish(experiment, directory, name=name, watch=watch, checked=checked, say=say)
     finally:
         for sink in opened:
             sink.close()
