@@ -8,6 +8,7 @@ from typing import Any
 
 import fedloom
 from fedloom import sinks
+from fedloom.cli.clusters import add_address, check_address, here, whole_runs
 from fedloom.cli.flags import add_fields, add_terms, changes, target, terms
 from fedloom.cli.output import conclude, new_directory, out_directory, outputs, progress, say_how_long, say_notes
 from fedloom.cli.suggesting import with_theory
@@ -23,7 +24,9 @@ from fedloom.experiments.points import over
 from fedloom.experiments.presets import PRESETS
 from fedloom.experiments.recipe import recipe
 from fedloom.experiments.settings import experiment, from_toml
-from fedloom.experiments.study import run_all, run_alone
+from fedloom.experiments.side_by_side import run_side_by_side
+from fedloom.experiments.spread import spread_alone, spread_batches
+from fedloom.experiments.study import RunEach, run_all, run_alone
 from fedloom.experiments.sweeps import Select, sweep
 from fedloom.experiments.text import columns
 from fedloom.experiments.tuning import COMPARISON, TUNING
@@ -79,6 +82,7 @@ def add(commands: Any, complete: bool) -> None:
     c.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
     add_terms(c)
     add_fields(c, complete, leave_out=("algorithm", "until"))
+    add_address(c)
     outputs(c, dry=True)
 
     r = command("run", "run one experiment", RUN, _run)
@@ -89,6 +93,7 @@ def add(commands: Any, complete: bool) -> None:
         "--theory", action="store_true", help="use the step sizes that a theorem recommends, and say what it assumes"
     )
     add_fields(r, complete)
+    add_address(r)
     outputs(r, dry=True)
 
     s = command("sweep", "run one experiment with several values of some fields", SWEEP, _sweep)
@@ -105,6 +110,7 @@ def add(commands: Any, complete: bool) -> None:
     s.add_argument("--variant", help="which of the task's settings to use, see `fedloom show TASK`")
     s.add_argument("--seed", type=int, metavar="N", help="the seed of all points")
     add_fields(s, complete, leave_out=("until",))
+    add_address(s)
     outputs(s, sink=False)
 
     p = command(
@@ -154,10 +160,12 @@ def from_file(path: str) -> Experiment:
 
 
 def _compare(given: argparse.Namespace) -> int:
+    made: dict[str, Any]
     looks = {"planned": planned_looks(given.seeds)} if ".." in given.seeds else {}
     seeds = seed_list(str(looks["planned"][0]) if looks else given.seeds, "--seeds")
     tasks, fields = given.tasks, changes(given)
     sink = [sinks.sink(name) for name in given.sink]
+    check_address(given, fields.get("engine"))
     if all(t.endswith(".toml") for t in tasks):
         if given.algorithms or given.variant:
             raise ValueError("--algorithms and --variant require a task; TOML files have algorithms of their own.")
@@ -180,7 +188,11 @@ def _compare(given: argparse.Namespace) -> int:
     judged = terms(given)
     if given.dry_run:
         return say_how_long(runs, " until the first look" if looks else "", wanted)
-    shown = progress(given)
+    shown, each = progress(given), None
+    if whole_runs(fields, [e for _, e in runs]):
+        runs, each = [(name, here(e)) for name, e in runs], spread_alone
+        if "recipe" in made:  # what is added later is the same without a cluster
+            made["recipe"]["changes"].pop("engine")
     say_notes(runs[0][1], given)
     study = run_all(
         runs,
@@ -191,12 +203,14 @@ def _compare(given: argparse.Namespace) -> int:
         about={"kind": "comparison", **made, **looks},
         progress=shown,
         sinks=sink,
+        each=each,
     )
-    return conclude(decided(study, shown, sink), given)
+    return conclude(decided(study, shown, sink, each), given)
 
 
 def _run(given: argparse.Namespace) -> int:
     e = _experiment(given)
+    check_address(given, e.engine)
     if given.theory:
         e = with_theory(e, given)
     opened = [sinks.sink(s) for s in given.sink]
@@ -209,9 +223,14 @@ def _run(given: argparse.Namespace) -> int:
 
 def _sweep(given: argparse.Namespace) -> int:
     e = _experiment(given)
+    check_address(given, e.engine)
+    each: RunEach = run_side_by_side
+    if e.engine == "ray" and e.shards is None:
+        e, each = here(e), spread_batches
     study = sweep(
         e,
         over(given.over, given.preset, e),
+        each=each,
         directory=new_directory(given, e.base_task().name),
         random=given.random,
         select=Select(given.select, given.last),

@@ -6,13 +6,15 @@ import shlex
 from typing import Any
 
 from fedloom import sinks
+from fedloom.cli.clusters import add_address, check_address, connect, spread
 from fedloom.cli.output import conclude, outputs, progress, works_in
 from fedloom.cli.searching import Searching
 from fedloom.experiments.arguments import seed_list
 from fedloom.experiments.growth import extend, resume_study
-from fedloom.experiments.run_directory import CONFIG
-from fedloom.experiments.study import begin_again, resume_alone
-from fedloom.experiments.study_file import STUDY, read_study_file
+from fedloom.experiments.run_directory import CONFIG, read_config
+from fedloom.experiments.side_by_side import run_side_by_side
+from fedloom.experiments.study import RunEach, begin_again, resume_alone
+from fedloom.experiments.study_file import STUDY, listed_experiment, read_study_file
 from fedloom.experiments.sweeps import resume_sweep
 from fedloom.experiments.tuning import COMPARISON, TUNING, resume_tuning
 
@@ -43,6 +45,7 @@ def add(commands: Any) -> None:
         metavar="RUN",
         help="begin this run of a study again, such as fedavg/seed-1; its files are put aside; repeatable",
     )
+    add_address(d, "run what is left on a cluster: ")
     outputs(d, out=False)
     d.set_defaults(do=_resume)
     e = commands.add_parser(
@@ -56,6 +59,7 @@ def add(commands: Any) -> None:
     e.add_argument("--seeds", metavar="N", help="how many seeds in total, or all of them separated by commas")
     e.add_argument("--algorithms", metavar="+A,+B", help="methods to add, by name or as FILE.py:NAME")
     e.add_argument("--rounds", metavar="N", help="how many rounds in total")
+    add_address(e, "run what is new on a cluster: ")
     outputs(e, out=False)
     e.set_defaults(do=_extend)
 
@@ -75,11 +79,22 @@ def _resume(given: argparse.Namespace) -> int:
     if (path / CONFIG).exists() and not (path / STUDY).exists():
         if given.again:
             raise ValueError(f"--again names a run of a study, but {path} is a single run.")
+        check_address(given, read_config(path).engine)
         return conclude(resume_alone(path, progress(given), opened), given)
     begin_again(path, *dict.fromkeys(run.strip("/") for run in given.again))
+    each = _each(path, given)
     if is_sweep:
-        return conclude(resume_sweep(path, progress=progress(given)), given)
-    return conclude(resume_study(path, None, progress(given), opened), given)
+        return conclude(resume_sweep(path, progress=progress(given), each=each or run_side_by_side), given)
+    return conclude(resume_study(path, None, progress(given), opened, each), given)
+
+
+def _each(path: pathlib.Path, given: argparse.Namespace) -> RunEach | None:
+    """How the runs of a study are run: on a cluster if one is named, its clients in shards if they were before."""
+    plain = read_study_file(path)
+    if any(listed_experiment(path, run).engine == "ray" for run in plain["runs"]):
+        connect(given)
+        return None
+    return spread(given, batches=plain["about"].get("kind") in ("sweep", "reproduction"))
 
 
 def _comparison(path: pathlib.Path) -> str:
@@ -104,5 +119,6 @@ def _extend(given: argparse.Namespace) -> int:
         rounds=None if given.rounds is None else int(given.rounds),
         progress=progress(given),
         sinks=[sinks.sink(s) for s in given.sink],
+        each=_each(path, given) if (path / STUDY).exists() else None,
     )
     return conclude(study, given)

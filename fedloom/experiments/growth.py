@@ -34,7 +34,7 @@ from fedloom.experiments.run_directory import (
 from fedloom.experiments.running import check_start
 from fedloom.experiments.runs import check_files
 from fedloom.experiments.side_by_side import run_side_by_side
-from fedloom.experiments.study import OpenSink, Progress, Study, read_study, resume_alone, resume_runs, run_all
+from fedloom.experiments.study import OpenSink, Progress, RunEach, Study, read_study, resume_alone, resume_runs, run_all
 from fedloom.experiments.study_file import (
     STUDY,
     Runs,
@@ -56,6 +56,7 @@ def extend(
     rounds: int | None = None,
     progress: Progress | bool | None = None,
     sinks: Sequence[OpenSink] = (),
+    each: RunEach | None = None,
 ) -> Study:
     """Add seeds, methods or rounds to a study, or rounds to a single run, and run what is new.
 
@@ -69,6 +70,7 @@ def extend(
         rounds: how many every run is to have in total.
         progress: True for a bar in a notebook or at a terminal, or a progress reporter.
         sinks: destinations for the rows, besides the logs.
+        each: how the runs of a study are run, if not one after the other: `spread_alone` on a cluster.
     """
     progress = reporter(progress)
     path, added = pathlib.Path(directory), name_list(algorithms)
@@ -95,7 +97,7 @@ def extend(
             write_study_file(path, plain)
         elif _is_complete(read_study(path)):
             raise ValueError(f"{path} already has all of this: there is nothing to add.")
-    return resume_study(path, None, progress, sinks)
+    return resume_study(path, None, progress, sinks, each)
 
 
 def resume_study(
@@ -103,6 +105,7 @@ def resume_study(
     experiments: Mapping[str, Experiment] | None = None,
     progress: Progress | None = None,
     sinks: Sequence[OpenSink] = (),
+    each: RunEach | None = None,
 ) -> Study:
     """Run what is left of a study.
 
@@ -111,10 +114,12 @@ def resume_study(
         experiments: by the directories of their runs; needed only for tasks that are neither registered nor in a file.
         progress: a progress reporter.
         sinks: destinations for the rows, besides the logs.
+        each: as `extend` has it.
     """
     kind = read_study_file(pathlib.Path(directory))["about"].get("kind")
-    each = run_side_by_side if kind == "reproduction" else None  # as it was begun
-    return decided(resume_runs(directory, experiments, progress, sinks, each), progress, sinks)
+    if each is None and kind == "reproduction":
+        each = run_side_by_side  # as it was begun
+    return decided(resume_runs(directory, experiments, progress, sinks, each), progress, sinks, each)
 
 
 def _extend_run(path: pathlib.Path, rounds: int, progress: Progress | None, sinks: Sequence[OpenSink]) -> Study:
@@ -254,7 +259,9 @@ def _check_data(runs: Sequence[pathlib.Path], experiments: Sequence[Experiment])
 # How often results were seen, and growth until they decide.
 
 
-def decided(study: Study, progress: Progress | None = None, sinks: Sequence[OpenSink] = ()) -> Study:
+def decided(
+    study: Study, progress: Progress | None = None, sinks: Sequence[OpenSink] = (), each: RunEach | None = None
+) -> Study:
     """Look at the results; if looks were planned, add seeds until one method is separated or the limit is reached."""
     study = looked(study)
     if "planned" not in study.about or not all(r.finished for r in study.results):
@@ -272,7 +279,7 @@ def decided(study: Study, progress: Progress | None = None, sinks: Sequence[Open
             return study
         say(f"{len(seeds)} seeds: {tied} still tied; adding {_seeds_words(later[0] - len(seeds))}.")
         more = [seed for seed in range(later[0]) if seed not in seeds][: later[0] - len(seeds)]
-        study = looked(_with_seeds(study, [*seeds, *more], progress, sinks))
+        study = looked(_with_seeds(study, [*seeds, *more], progress, sinks, each))
 
 
 def _seeds_words(n: int) -> str:
@@ -286,13 +293,19 @@ def _tied(study: Study) -> str:
     return f"{', '.join(names)} are" if len(names) > 1 else "the methods are"
 
 
-def _with_seeds(study: Study, seeds: Sequence[int], progress: Progress | None, sinks: Sequence[OpenSink]) -> Study:
+def _with_seeds(
+    study: Study,
+    seeds: Sequence[int],
+    progress: Progress | None,
+    sinks: Sequence[OpenSink],
+    each: RunEach | None = None,
+) -> Study:
     if study.directory is not None:
         path, plain = study.directory, read_study_file(study.directory)
         with only_one(path):
             _grow(path, plain, seeds, (), None)
             write_study_file(path, plain)
-        return resume_runs(path, None, progress, sinks)
+        return resume_runs(path, None, progress, sinks, each)
     own: dict[str, list[Result]] = {}
     for result in study.results:
         own.setdefault(result.name, []).append(result)

@@ -100,7 +100,12 @@ def batches(runs: Sequence[PlacedRun], leave_out: Container[int] = ()) -> Iterat
 
 def run_batch(runs: Sequence[PlacedRun], room: int) -> None:
     """The runs of one batch, those that are not over; what came out is in their directories."""
-    left = [i for i, run in enumerate(runs) if run.directory is None or not is_over(run.directory, run.experiment)]
+    left = []
+    for i, run in enumerate(runs):
+        if run.directory is not None and (run.directory / CHECKPOINT).exists():
+            run_one(run)  # it ran alone, or is over
+        else:
+            left.append(i)
     _together(runs, list(range(len(runs))), left, runs[0].experiment.check(), None, (), room)
 
 

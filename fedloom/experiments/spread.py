@@ -11,7 +11,7 @@ from fedloom.experiments.definition import Experiment
 from fedloom.experiments.result import Result, Row
 from fedloom.experiments.run_directory import LOG, is_over, read, read_rows
 from fedloom.experiments.side_by_side import batches, run_batch
-from fedloom.experiments.study import OpenSink, PlacedRun, Progress, damaged_result, run_one
+from fedloom.experiments.study import OpenSink, PlacedRun, Progress, Sink, damaged_result, run_one
 
 
 def spread_alone(
@@ -112,7 +112,8 @@ class _Log:
     def __init__(self, run: PlacedRun, progress: Progress | None, sinks: Sequence[OpenSink]):
         assert run.directory is not None
         self.run, self.progress, self.path = run, progress, run.directory / LOG
-        self.open_sinks, self.sinks = sinks, None if sinks else []
+        self.open_sinks = sinks
+        self.sinks: list[Sink] | None = None  # opened when the run has begun
         self.length, self.last = -1, max((row["round"] for row in self._rows()), default=-1)
 
     def _rows(self) -> list[Row]:

@@ -18,7 +18,7 @@ from fedloom.experiments.points import parse_over as parse_over
 from fedloom.experiments.presets import PRESETS as PRESETS
 from fedloom.experiments.result import Result
 from fedloom.experiments.side_by_side import alike, run_side_by_side
-from fedloom.experiments.study import Progress, Runs, Study, create_study, place_run, read_study
+from fedloom.experiments.study import Progress, RunEach, Runs, Study, create_study, place_run, read_study
 from fedloom.experiments.study_file import check_study_files, read_study_file
 from fedloom.experiments.text import columns
 from fedloom.experiments.until import refuse_until
@@ -97,6 +97,7 @@ def sweep(
     random: int | None = None,
     select: Select = USUAL,
     progress: Progress | bool | None = None,
+    each: RunEach = run_side_by_side,
 ) -> Study:
     """Run an experiment with several values of some fields.
 
@@ -108,6 +109,7 @@ def sweep(
         random: the number of distinct random points, which the experiment's seed determines; None runs the whole grid.
         select: how `ranking`, `best`, `sweep_table` and `heat_map` judge; its metric is evaluated in all runs.
         progress: True for a bar in a notebook or at a terminal, or a progress reporter.
+        each: how the runs are run; `spread_batches` does it on a cluster.
     """
     refuse_until(base.until)
     points = points_of(base, over, random)
@@ -126,16 +128,18 @@ def sweep(
     title = f"{task.name}: a sweep over {', '.join(over)}"
     path = None if directory is None else pathlib.Path(directory)
     placed = create_study(runs, path, title=title, target=target, about=facts)
-    return Study(title, run_side_by_side(placed, reporter(progress)), target, facts, path)
+    return Study(title, each(placed, reporter(progress), ()), target, facts, path)
 
 
-def resume_sweep(directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Study:
+def resume_sweep(
+    directory: str | os.PathLike[str], *, progress: Progress | None = None, each: RunEach = run_side_by_side
+) -> Study:
     """Run what is left of a sweep: points that were not finished start again."""
     study = _is_sweep(read_study(directory))
     runs = [(r.name, r.experiment, r.directory) for r in study.results if r.directory is not None]
     placed = [place_run(*run) for run in runs]
     check_study_files(read_study_file(pathlib.Path(directory)), runs)
-    return dataclasses.replace(study, results=run_side_by_side(placed, progress))
+    return dataclasses.replace(study, results=each(placed, progress, ()))
 
 
 def _checked(runs: Runs, select: Select) -> tuple[Runs, Select, set[str]]:
