@@ -1,8 +1,9 @@
 """The engine on a real cluster of two nodes: the same numbers as `simulate`, whoever dies."""
 
+import dataclasses
 import random
+from functools import partial
 
-import jax
 import numpy as np
 import pytest
 
@@ -52,3 +53,133 @@ def test_equals_simulate(cluster, case, rule):
     args = (case.algorithm, FEDERATION, solver, W, 3)
     one = last(fl.simulate, *args, cohort=rule, seed=5)
     assert_equal(one, last(fl.on_ray, *args, cohort=rule, seed=5, shards=3))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "solver"),
+    [
+        pytest.param(*case, id=name, marks=() if name == "feddane" else pytest.mark.exhaustive)
+        for name, case in MINIBATCH.items()
+    ],
+)
+def test_equals_simulate_on_minibatches_of_ragged_clients(cluster, algorithm, solver):
+    """The federation is made by every worker, and does not travel."""
+    rule = cohorts.everyone() if algorithm.needs_everyone else cohorts.uniform(3)
+    args = (algorithm, least_squares(), solver, W, 2)
+    one = last(fl.simulate, *args, cohort=rule, seed=1)
+    assert_equal(one, last(fl.on_ray, algorithm, least_squares, *args[2:], cohort=rule, seed=1, shards=2))
+
+
+def test_clients_that_are_not_finite_partial_work_and_a_clock(cluster):
+    """A client that returns NaN is left out as in `simulate`; stragglers and simulated devices too; records resume."""
+    poisoned = dataclasses.replace(FEDERATION, centers=np.asarray(FEDERATION.centers).copy())
+    poisoned.centers[2] = np.nan
+    args = (fl.Scaffold(), poisoned, fl.GD(0.2, 3), W, 4)
+    more = {"cohort": cohorts.uniform(4), "seed": 5, "on_nonfinite": "drop"}
+    one, two = (next(iter(engine(*args, **more, chunk=4))) for engine in (fl.simulate, partial(fl.on_ray, shards=3)))
+    assert one.dropped
+    assert_equal(one, two)
+    with pytest.raises(fl.NonFiniteUpdate, match="Client 2 returned NaN"):
+        list(fl.on_ray(*args, cohort=cohorts.everyone(), shards=3))
+    late = {
+        "cohort": cohorts.stragglers(of=cohorts.uniform(4), share=0.5),
+        "seed": 5,
+        "system": System(speeds=3.0, faults=Faults(drop=0.2)),
+    }
+    args = (fl.Scaffold(), FEDERATION, fl.GD(0.2, 3), W)
+    one = last(fl.simulate, *args, 6, **late)
+    first = next(fl.on_ray(*args, 6, **late, shards=3, chunk=3)).keep()
+    assert_equal(one, last(fl.on_ray, *args, 6, **late, resume=first, shards=3))
+    with pytest.raises(ValueError, match="shards: the run that is resumed has 3; its bits depend on them"):
+        fl.on_ray(*args, 6, **late, resume=first, shards=2)
+
+
+# Who dies.
+
+ROUNDS = 40
+
+
+def run(*, after=lambda record: None, shards=4, algorithm=None):
+    """The bits of every round of a run with memories; `after` is called with every record."""
+    algorithm = algorithm or fl.FedDR(eta=1.5, alpha=1.2)
+    found = []
+    args = (algorithm, FEDERATION, fl.GD(0.2, 3), W, ROUNDS)
+    for record in fl.on_ray(*args, cohort=cohorts.uniform(5), seed=7, shards=shards):
+        found.append((bits(record.server), record.counters))
+        after(record)
+    return found, {k: bits(record.clients[k]) for k in record.clients}
+
+
+def workers(record):
+    """The processes of the workers at work."""
+    import ray
+
+    return [ray.get(w.where.remote())[1] for w in record.clients.store.crew.workers.values()]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster):
+    return run()
+
+
+@pytest.mark.parametrize("schedule", range(6))
+def test_workers_that_die_at_any_moment_change_no_bit(cluster, undisturbed, schedule):
+    """One, two after each other, both at once, and one more while others take over; memories saved now and then."""
+    rng = random.Random(schedule)
+    rounds, crews = sorted(rng.sample(range(2, ROUNDS - 5), 2)), []
+
+    def after(record):
+        crew = record.clients.store.crew
+        if record.round == 1:
+            crews.append(crew)
+        if schedule % 3 == 1 and record.round % 10 == 0:
+            crew.remember()
+        if record.round == rounds[0]:
+            victims = workers(record)
+            rng.shuffle(victims)
+            for pid in victims[: 1 + schedule % 2]:
+                later(rng.uniform(0, 0.05), kill, pid)
+        elif record.round == rounds[1]:
+            for pid in workers(record)[:1]:
+                later(rng.uniform(0, 0.05), kill, pid)
+
+    assert run(after=after) == undisturbed
+    assert len(crews[0].lost) >= 2  # they died while they were needed
+
+
+def test_a_worker_that_dies_during_recovery_changes_no_bit(cluster, undisturbed, monkeypatch):
+    """The second dies while it takes over the shards of the first."""
+    from fedloom.cluster.crew import Crew
+
+    settle, deaths = Crew.settle, []
+
+    def settled(crew):
+        lost = set(range(crew.shards)) - crew.home.keys()
+        if crew.log and lost and len(deaths) == 1:
+            import ray
+
+            deaths.append(next(iter(crew.workers)))
+            pid = ray.get(crew.workers[deaths[-1]].where.remote())[1]
+            later(random.Random(3).uniform(0, 0.02), kill, pid)
+        settle(crew)
+
+    def after(record):
+        if record.round == 9:
+            deaths.append(None)
+            kill(workers(record)[0])
+
+    monkeypatch.setattr(Crew, "settle", settled)
+    assert run(after=after) == undisturbed
+    assert len(deaths) == 2
+
+
+def test_a_node_that_dies_changes_no_bit(undisturbed):
+    """With its raylet and its worker; the shards go on at the other node."""
+    with two_nodes() as cluster:
+        node = cluster.list_all_nodes()[-1]
+
+        def after(record):
+            if record.round == 12:
+                later(0.01, cluster.remove_node, node, False)
+
+        assert run(after=after) == undisturbed

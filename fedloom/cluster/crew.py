@@ -42,10 +42,17 @@ LATENCY, BANDWIDTH = 5e-3, 150e6  # seconds, bytes/s: about what it takes to len
 FRESH = 0.3  # the weight of the newest measurement in a worker's pace
 
 
+class Kind(NamedTuple):
+    """What a worker is for as long as it lives."""
+
+    cpus: float
+    float64: bool
+
+
 # Crews whose runs have ended, in this process. They stay for their last record, whose memories they have, until another
 # run needs workers; then it takes theirs, because a new one takes seconds to start.
 ended: "weakref.WeakSet[Crew]" = weakref.WeakSet()
-free: list[tuple[float, Any]] = []  # workers without a run, by their CPUs
+free: list[tuple[Kind, Any]] = []  # workers without a run
 
 
 def dismiss_all() -> None:
@@ -79,10 +86,10 @@ class Crew:
     """The workers of one run."""
 
     def __init__(
-        self, run: Run, make: Callable[..., Run], given: Sequence[Any], terms: Terms, workers: int, cpus: float
+        self, run: Run, make: Callable[..., Run], given: Sequence[Any], terms: Terms, workers: int, kind: Kind
     ):
-        """Starts the workers: each makes its run by make(*given). cpus: of one worker."""
-        self.run, self.make, self.given, self.terms, self.cpus = run, make, given, terms, cpus
+        """Starts the workers: each makes its run by make(*given)."""
+        self.run, self.make, self.given, self.terms, self.kind = run, make, given, terms, kind
         self.shards, self.blank = terms.shards, jax.tree.map(np.asarray, run.algorithm.init_client(run.w))
         self.stateful = bool(jax.tree.leaves(self.blank))
         self.steps = LocalSteps(run)
@@ -115,14 +122,14 @@ class Crew:
 
     def _hire(self) -> None:
         """Ask for one more worker. It may take long until a node has room for it."""
-        same = [i for i, (cpus, _) in enumerate(free) if cpus == self.cpus]
+        same = [i for i, (kind, _) in enumerate(free) if kind == self.kind]
         if same:
             _, new = free.pop(same[0])
         else:
             new = (
                 ray.remote(Worker)
-                .options(max_restarts=0, max_task_retries=0, num_cpus=self.cpus, scheduling_strategy="SPREAD")
-                .remote()
+                .options(max_restarts=0, max_task_retries=0, num_cpus=self.kind.cpus, scheduling_strategy="SPREAD")
+                .remote(max(1, int(self.kind.cpus)), self.kind.float64)
             )
         self.coming[self.born] = new, new.begin.remote(self.make, self.given, self.terms)
         self.born += 1
@@ -163,7 +170,7 @@ class Crew:
     def dismiss(self) -> None:
         """Set all workers free."""
         ended.discard(self)
-        free.extend((self.cpus, worker) for worker in self.workers.values())
+        free.extend((self.kind, worker) for worker in self.workers.values())
         for worker, _ in self.coming.values():
             _end(worker)
         self.workers, self.coming, self.home, self.gone = {}, {}, {}, True

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from fedloom.cluster.connect import room_for
-from fedloom.cluster.crew import Crew, CrewStore
+from fedloom.cluster.crew import Crew, CrewStore, Kind
 from fedloom.cluster.server import message_of, updated
 from fedloom.cluster.worker import Terms, versions_here
 from fedloom.engines.aggregate import ClientReport, Outcome
@@ -45,14 +45,9 @@ def crew_of(run: Run, make: Callable[..., Run], given: Sequence[Any]) -> Crew:
     assert run.plan is not None
     assert run.plan.shards is not None
     workers, cpus, nodes = room_for(run.plan.shards)
-    terms = Terms(
-        versions_here(),
-        jax.dtypes.canonicalize_dtype(float) == np.float64,
-        run.plan.shards,
-        -(-run.plan.shards // nodes),
-        max(1, int(cpus)),
-    )
-    return Crew(run, make, given, terms, workers, cpus)
+    kind = Kind(cpus, bool(jax.dtypes.canonicalize_dtype(float) == np.float64))
+    terms = Terms(versions_here(), run.plan.shards, -(-run.plan.shards // nodes))
+    return Crew(run, make, given, terms, workers, kind)
 
 
 def _records(

@@ -1,7 +1,6 @@
 """Whole runs in parallel: processes on all CPUs of the cluster that work through a list of calls."""
 
 import contextlib
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,18 +21,16 @@ POLL = 0.5  # seconds between two looks at what runs have logged
 class Runner:
     """A process that makes one call after another."""
 
-    def begin(self, versions: dict[str, str], float64: bool, devices: int) -> None:
+    def __init__(self, versions: dict[str, str], float64: bool, devices: int) -> None:
         """Be like the driver, down to the number of JAX's devices, on which plans depend."""
-        check_versions(versions)
+        self.versions = versions
         keep_programs()
         jax.config.update("jax_num_cpu_devices", devices)
         jax.config.update("jax_enable_x64", float64)
 
     def call(self, function: Callable[..., Any], given: Sequence[Any]) -> Any:
+        check_versions(self.versions)
         return function(*given)
-
-    def pid(self) -> int:
-        return os.getpid()
 
 
 def run_calls(
@@ -82,6 +79,9 @@ def run_calls(
 
 
 def _runner() -> Any:
-    made = ray.remote(Runner).options(max_restarts=0, max_task_retries=0, num_cpus=1).remote()
-    made.begin.remote(versions_here(), jax.config.read("jax_enable_x64"), jax.local_device_count())
-    return made
+    double = jax.dtypes.canonicalize_dtype(float) == "float64"
+    return (
+        ray.remote(Runner)
+        .options(max_restarts=0, max_task_retries=0, num_cpus=1)
+        .remote(versions_here(), bool(double), jax.local_device_count())
+    )

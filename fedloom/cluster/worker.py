@@ -26,10 +26,8 @@ class Terms(NamedTuple):
     """What a worker must know to be like all others."""
 
     versions: Mapping[str, str]
-    float64: bool
     shards: int
     neighbours: int  # shards on one machine, about
-    threads: int  # cores for a part
 
 
 def versions_here() -> dict[str, str]:
@@ -48,14 +46,15 @@ def check_versions(wanted: Mapping[str, str]) -> None:
 class Worker:
     """Has the data, the program, and the memories of its shards."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int, float64: bool) -> None:
+        """JAX is told here how many cores it may use and which floats: what comes later may have arrays in it."""
+        jax.config.update("jax_enable_x64", float64)
+        use_cores(threads)
         self.shards: dict[int, Shard] = {}
 
     def begin(self, make: Callable[..., Run], given: Sequence[Any], terms: Terms) -> int:
         """Load or generate the data of a run; returns their bytes. Raises a sentence if the node is unlike others."""
         check_versions(terms.versions)
-        use_cores(terms.threads)
-        jax.config.update("jax_enable_x64", terms.float64)
         self.shards = {}  # of the run before
         self.terms, self.run = terms, make(*given)
         self.computer = Computer(self.run)
@@ -134,7 +133,7 @@ def keep_programs() -> None:
 
 
 def use_cores(threads: int) -> None:
-    """Let JAX use so many threads, if it has not begun: workers on one machine would else all use all of its cores.
+    """Let JAX use so many threads: workers on one machine would else all use all of its cores.
 
     JAX counts the cores that the process may use when it is first asked for a device; afterwards the system may move
     the threads to any core again.
