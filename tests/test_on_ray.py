@@ -9,7 +9,7 @@ import pytest
 
 import fedloom as fl
 from fedloom import cohorts
-from fedloom.systems import Faults, System
+from fedloom.systems import System, faults
 from fedloom.testing import relative_difference, usual_solver
 from tests.cases import CASES
 from tests.federations import FEDERATION, W, bits, last, least_squares
@@ -84,7 +84,7 @@ def test_clients_that_are_not_finite_partial_work_and_a_clock(cluster):
     late = {
         "cohort": cohorts.stragglers(of=cohorts.uniform(4), share=0.5),
         "seed": 5,
-        "system": System(speeds=3.0, faults=Faults(drop=0.2)),
+        "system": System(speeds=3.0, faults=faults.random(drop=0.2)),
     }
     args = (fl.Scaffold(), FEDERATION, fl.GD(0.2, 3), W)
     one = last(fl.simulate, *args, 6, **late)

@@ -61,7 +61,7 @@ def on_ray(
     """
     need_ray()
     from fedloom.cluster.connect import connect, usual_shards
-    from fedloom.cluster.on_ray import run_records
+    from fedloom.cluster.engine import run_records
 
     made = federation() if callable(federation) else federation
     run = checked(algorithm, made, solver, w, rounds, cohort, seed, on_nonfinite, resume, system, plan=plan)

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import platform
-import time
+import resource
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -116,13 +116,9 @@ class Worker:
         """Is the file there, for this node?"""
         return pathlib.Path(path).exists()
 
-    def echo(self, value: Any) -> Any:
-        """What it was given: for benchmarks of the way there and back."""
-        return value
-
-    def sleep(self, seconds: float) -> None:
-        """Be slow: for tests."""
-        time.sleep(seconds)
+    def resident(self) -> int:
+        """Bytes of memory that the process has: for benchmarks."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def keep_programs() -> None:

@@ -177,7 +177,7 @@ class Running:
         if self.experiment.engine != "ray":
             return (synchronous if run.buffer is None else asynchronous).run_records(run, chunk)
         from fedloom.cluster.connect import connect
-        from fedloom.cluster.on_ray import run_records
+        from fedloom.cluster.engine import run_records
 
         connect()
         return run_records(run, run_again, (self.experiment, run.plan), chunk, self.say)
