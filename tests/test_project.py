@@ -99,6 +99,7 @@ ALLOWED = {  # what each part may import, besides itself
         "version",
     },
     "engines": {"algorithm", "client", "cohorts", "hyperparameters", "native", "places", "problem", "systems"},
+    "cluster": {"algorithm", "client", "cohorts", "engines", "places", "problem", "systems", "version"},
     "tasks": {
         "algorithm",
         "algorithms",
@@ -120,6 +121,7 @@ ALLOWED = {  # what each part may import, besides itself
         "algorithm",
         "algorithms",
         "client",
+        "cluster",
         "cohorts",
         "data",
         "engines",

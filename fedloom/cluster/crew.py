@@ -37,6 +37,7 @@ SMALL = (
 )
 REPLAY_SECONDS = 60.0  # of exchanges since memories were saved: more would take too long to do again
 REPLAY_BYTES = 2**30  # of messages since then
+MOST_TRIES = 20  # workers in a row that die before they can begin
 PATIENCE = 120.0  # seconds to wait for a first worker
 LATENCY, BANDWIDTH = 5e-3, 150e6  # seconds, bytes/s: about what it takes to lend memories to another worker
 FRESH = 0.3  # the weight of the newest measurement in a worker's pace
@@ -102,7 +103,7 @@ class Crew:
         self.log: list[Entry] = []
         self.seconds = self.since = 0.0  # of exchanges in all, and since memories were saved
         self.busy, self.bytes, self.log_bytes, self.born = 0.0, 0, 0, 0
-        self.gone = False
+        self.gone, self.stillborn = False, 0  # have workers been dismissed; how many died before they could begin
         self.lost: list[str] = []  # what happened to workers
         start = run.start.clients.store if isinstance(run.start.clients, RecordedMemories) else None
         self.base = [Base(0)] * self.shards
@@ -146,12 +147,17 @@ class Crew:
                     ray.get(call)
                 except RayTaskError as error:
                     raise ValueError(f"{self._place(worker)}: {error.cause}") from error
-                except LOST as error:
-                    self.lost.append(f"a worker did not begin: {_brief(error)}")
+                except LOST as error:  # a node may be about to be declared dead
+                    self.stillborn += 1
+                    if self.stillborn == MOST_TRIES:
+                        raise RuntimeError(
+                            f"{MOST_TRIES} workers in a row could not begin; the last one: {_brief(error)}. Is FedLoom "
+                            "installed on all nodes?"
+                        ) from error
                     self._hire()
-                    time.sleep(0.1)  # a node may be about to be declared dead
+                    time.sleep(0.1)
                     continue
-                self.workers[w] = worker
+                self.workers[w], self.stillborn = worker, 0
             if not ready and time.monotonic() >= until and not self.workers:
                 raise RuntimeError(
                     f"No worker has begun within {PATIENCE:.0f} s, because the cluster has no free CPU. `ray status` "
@@ -437,4 +443,4 @@ def _got(call: Any) -> Any:
 
 
 def _brief(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+    return str(error).strip().split("\n")[0].rstrip(".:")
