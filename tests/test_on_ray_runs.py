@@ -1,6 +1,5 @@
 """Experiments on a real cluster: checkpoints in shards, a driver that is killed, whole runs in parallel."""
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -69,12 +68,12 @@ def test_a_driver_that_is_killed_again_and_again_is_resumed_to_the_same_log(clus
     assert node
     ended = resume(directory, checkpoint_seconds=0)
     assert log_of(directory) == log_of(tmp_path / "whole")
-    assert read(directory).model.tobytes() == whole.model.tobytes()
+    assert read(directory).w.tobytes() == np.asarray(whole.w).tobytes()
     assert ended.finished
     assert len(list(directory.glob("memories-*"))) == 1  # those that no checkpoint needs are gone
     k = 3
-    start = checkpoint.read_memory(directory / "checkpoint.npz", on_ray().algorithm, alone.model, k)
-    other = checkpoint.read_memory(tmp_path / "whole/checkpoint.npz", on_ray().algorithm, alone.model, k)
+    start = checkpoint.read_memory(directory / "checkpoint.npz", on_ray().algorithm, alone.w, k)
+    other = checkpoint.read_memory(tmp_path / "whole/checkpoint.npz", on_ray().algorithm, alone.w, k)
     assert jax.tree.leaves(start)
     assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (start, other)), strict=True))
 
@@ -159,13 +158,13 @@ def test_the_command_runs_compares_and_resumes(cluster, tmp_path, capsys):
     about = json.loads((tmp_path / "one/about.json").read_text())
     assert about["plan"]["shards"] == 2
     assert main(["resume", str(tmp_path / "one"), "--address", "local", "--quiet"]) == 0
-    several = ["compare", "quadratics", "--algorithms", "fedavg,scaffold", "--seeds", "1", "--engine", "ray"]
+    several = ["compare", "quadratics", "--algorithms", "fedavg,feddr", "--seeds", "1", "--engine", "ray"]
     assert main([*several, "--out", str(tmp_path / "several"), *few]) == 0
     config = (tmp_path / "several/fedavg/seed-0/config.toml").read_text()
     assert 'engine = "simulate"' in config
     assert main(["extend", str(tmp_path / "several"), "--seeds", "2", "--address", "local", "--quiet"]) == 0
-    assert (tmp_path / "several/scaffold/seed-1/checkpoint.npz").exists()
-    assert "scaffold" in capsys.readouterr().out
+    assert (tmp_path / "several/feddr/seed-1/checkpoint.npz").exists()
+    assert "feddr" in capsys.readouterr().out
 
 
 BAD = {
@@ -203,22 +202,16 @@ def test_a_node_that_differs_is_refused_before_the_work(cluster, monkeypatch):
         fl.on_ray(args[0], here_only, *args[2:], shards=2)
 
 
-def test_there_is_no_cluster(tmp_path):
-    """In a process of its own, since this one is connected."""
-    command = ["run", "quadratics", "--engine", "ray", "--address", "127.0.0.1:1", "--out", str(tmp_path / "no")]
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(
-            [sys.executable, "-c", f"import sys; from fedloom.cli import main; sys.exit(main({command!r}))"],
-            env=os.environ | ENVIRONMENT | {"RAY_gcs_rpc_server_reconnect_timeout_s": "1"},
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        assert done.returncode == 2
-        assert "address: there is no Ray cluster at '127.0.0.1:1'" in done.stderr
-        return
-    pytest.fail("It takes too long to find out that there is no cluster.")
+def test_there_is_no_cluster(cluster, monkeypatch, tmp_path, capsys):
+    """Nobody listens; or it is no address."""
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    for address in ("127.0.0.1:1", "somewhere", "ray://127.0.0.1:1"):
+        command = ["run", "quadratics", "--engine", "ray", "--address", address, "--out", str(tmp_path / "no")]
+        assert main(command) == 2
+        assert f"address: there is no Ray cluster at '{address}'" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
 
 
 def test_memories_in_shards_are_read_where_ray_is_not_needed(cluster, tmp_path):

@@ -1,6 +1,7 @@
 """The Ray cluster that this process uses, and how many workers it has room for."""
 
 import os
+import socket
 import warnings
 
 PER_WORKER = 4  # shards for each worker, if nobody says how many: several, so that parts can be shared out evenly
@@ -24,13 +25,24 @@ def connect(address: str | None = None) -> None:
         ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         return
     try:
+        _knock(address)
         ray.init(address, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         words = str(error).strip().split("\n")[0][:200].rstrip(".")
         raise ValueError(
             f"address: there is no Ray cluster at {address!r} ({words}). Start one with `ray start --head`, or leave "
             "the address out to use this machine alone."
         ) from error
+
+
+def _knock(address: str) -> None:
+    """Raise an error at once if nobody listens there: Ray would try for minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "://" in address:
+        raise ValueError("an address is auto or HOST:PORT, as `ray start --head` prints it")
+    socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def cluster_cpus() -> tuple[int, int, int]:
