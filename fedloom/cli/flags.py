@@ -74,7 +74,7 @@ def take_dotted(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
 
 # What a namespace has besides options: positional arguments, and what the commands set themselves.
 NOT_OPTIONS = {
-    *("command", "do", "dotted", "fields"),
+    *("arguments", "command", "do", "dotted", "fields"),
     *("directories", "directory", "file", "name", "names", "shell", "task", "tasks", "what"),
 }
 
@@ -87,6 +87,8 @@ def nearest_option(text: str, given: argparse.Namespace) -> str:
     name = text.partition("=")[0]
     more = given.command == "resume" and name in ("--seeds", "--algorithms", "--rounds")
     hint = " `fedloom extend` adds seeds, methods and rounds." if more else ""
+    if name == "--processes":
+        hint = " Several processes run a single experiment: `fedloom run` and `fedloom resume` have it."
     return f"{given.command} has no option {name}.{nearest(name, known)}{hint}"
 
 

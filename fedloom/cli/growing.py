@@ -7,10 +7,11 @@ from typing import Any
 
 from fedloom import sinks
 from fedloom.cli.output import conclude, outputs, progress, works_in
+from fedloom.cli.processes import add_processes, check_engine, joined
 from fedloom.cli.searching import Searching
 from fedloom.experiments.arguments import seed_list
 from fedloom.experiments.growth import extend, resume_study
-from fedloom.experiments.run_directory import CONFIG
+from fedloom.experiments.run_directory import CONFIG, read_config
 from fedloom.experiments.study import begin_again, resume_alone
 from fedloom.experiments.study_file import STUDY, read_study_file
 from fedloom.experiments.sweeps import resume_sweep
@@ -43,6 +44,7 @@ def add(commands: Any) -> None:
         metavar="RUN",
         help="begin this run of a study again, such as fedavg/seed-1; its files are put aside; repeatable",
     )
+    add_processes(d)
     outputs(d, out=False)
     d.set_defaults(do=_resume)
     e = commands.add_parser(
@@ -66,6 +68,8 @@ def _resume(given: argparse.Namespace) -> int:
     is_sweep = (path / STUDY).exists() and read_study_file(path)["about"].get("kind") == "sweep"
     if is_sweep and given.sink:
         raise ValueError(f"--sink: {path} is a sweep, and the rows of a sweep cannot be sent to sinks.")
+    if given.processes is not None and ((path / STUDY).exists() or (path / TUNING).exists()):
+        raise ValueError(f"--processes is for a single run, and {path} has several; leave it out.")
     opened = [sinks.sink(s) for s in given.sink]
     if (path / TUNING).exists():
         if given.again:
@@ -75,7 +79,11 @@ def _resume(given: argparse.Namespace) -> int:
     if (path / CONFIG).exists() and not (path / STUDY).exists():
         if given.again:
             raise ValueError(f"--again names a run of a study, but {path} is a single run.")
-        return conclude(resume_alone(path, progress(given), opened), given)
+        with joined(given) as first:
+            if given.processes is not None:
+                check_engine(read_config(path).engine)
+            study = resume_alone(path, progress(given), opened)
+        return conclude(study, given) if first else 0
     begin_again(path, *dict.fromkeys(run.strip("/") for run in given.again))
     if is_sweep:
         return conclude(resume_sweep(path, progress=progress(given)), given)

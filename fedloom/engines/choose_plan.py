@@ -45,6 +45,9 @@ def planned(run: Run, say: Say = lambda words: None) -> Run:
     """The run with its plan: the one given, that of the record it resumes, or one that is chosen now."""
     origin = run.start.origin
     assert origin is not None
+    given = (0, 0) if run.plan is None else (run.plan.lanes, run.plan.devices)
+    arrays = (run.algorithm, run.federation, run.solver, run.w, run.start.server)
+    processes.check_alike(arrays, run.seed, run.rounds, run.start.round, *given)
     plan = run.plan or origin.plan or (_choose(run, say) if run.buffer is None else _asynchronous(run))
     check_plan(plan)  # also one that a record or a directory brings from another machine
     return run._replace(plan=plan, start=run.start._replace(origin=origin._replace(plan=plan)))

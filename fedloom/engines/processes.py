@@ -6,10 +6,13 @@ the others here must be called by all.
 
 import contextlib
 import re
+import zlib
 from collections.abc import Iterator
 
 import jax
 import numpy as np
+
+from fedloom.engines.trees import Tree
 
 
 class ProcessEnded(RuntimeError):
@@ -57,6 +60,20 @@ def of_each(*numbers: int) -> list[tuple[int, ...]]:
     with together():
         gathered = multihost_utils.process_allgather(np.array(numbers, np.int32))
     return [tuple(row) for row in gathered.tolist()]
+
+
+def check_alike(arrays: Tree, *numbers: int) -> None:
+    """Raise a ValueError unless all processes have the same arrays and numbers: each runs a part of the clients."""
+    if not several():
+        return
+    digest = 0
+    for text in (repr(numbers).encode(), *(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(arrays))):
+        digest = zlib.crc32(text, digest)
+    if len(set(of_each(digest >> 1))) > 1:  # so that it has 31 bits
+        raise ValueError(
+            "The processes do not have the same experiment, data and checkpoint. Start all of them with the same "
+            "command, where they see the same files."
+        )
 
 
 @contextlib.contextmanager
