@@ -58,6 +58,7 @@ def cases():
             {"cohort": cohorts.stragglers(of=cohorts.uniform(5), share=0.5), "seed": 2, "plan": Plan(2, 2)},
         ),
         "cohorts of any size": (fl.Scaffold(), least_squares(), sgd, {"cohort": cohorts.bernoulli(0.4), "chunk": 2}),
+        "fewer clients than devices": (fl.FedDyn(0.1), quadratics(), gd, {"cohort": cohorts.uniform(1)}),
         "tolerance": (
             fl.FedDR(0.5),
             quadratics(),
@@ -109,9 +110,11 @@ def refused(do):
 def errors():
     """What is refused, or ends with an error, in every process alike."""
     args = Poison(0.5), quadratics(), fl.Exact(), jnp.ones(4), 3
+    other = args[0], fl.quadratics(clients=12, dimension=4, seed=jax.process_index()), *args[2:]
     return [
         refused(lambda: list(fl.simulate(*args, plan=Plan(6, 2)))),
         refused(lambda: fl.simulate(*args, plan=Plan(1, 3))),
+        refused(lambda: fl.simulate(*other)),
     ]
 
 

@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         if isinstance(error, OSError) and error.filename is None:
             _close_output()
-        if prints():  # others fail alike
+        if prints(error):  # others fail alike
             print(f"fedloom: {' '.join(words.split())}", file=sys.stderr)
         return code
 

@@ -65,11 +65,11 @@ def add(commands: Any) -> None:
 def _resume(given: argparse.Namespace) -> int:
     path = pathlib.Path(given.directory)
     works_in(path)
+    if given.processes is not None and ((path / STUDY).exists() or (path / TUNING).exists()):
+        raise ValueError(f"--processes is for a single run, and {path} has several; leave it out.")
     is_sweep = (path / STUDY).exists() and read_study_file(path)["about"].get("kind") == "sweep"
     if is_sweep and given.sink:
         raise ValueError(f"--sink: {path} is a sweep, and the rows of a sweep cannot be sent to sinks.")
-    if given.processes is not None and ((path / STUDY).exists() or (path / TUNING).exists()):
-        raise ValueError(f"--processes is for a single run, and {path} has several; leave it out.")
     opened = [sinks.sink(s) for s in given.sink]
     if (path / TUNING).exists():
         if given.again:

@@ -66,9 +66,13 @@ def share_cores(processes: int = 1) -> None:
         jax.config.update("jax_num_cpu_devices", max(1, min(cores // processes, MOST_DEVICES)))
 
 
-def prints() -> bool:
-    """Does this process print? Only one of several does."""
-    return _state.place.i == 0
+def prints(error: BaseException | None = None) -> bool:
+    """Does this process print, at all or about an error?
+
+    Only the first does. But if it has ended itself, and was not started here, nobody else would say how to go on.
+    """
+    i, _, address = _state.place
+    return i == 0 or (i == 1 and isinstance(error, ProcessEnded) and not address)
 
 
 def has_others() -> bool:
@@ -119,7 +123,8 @@ def joined(given: argparse.Namespace) -> Iterator[bool]:
         yield is_first()
         jax.distributed.shutdown()  # waits for the others
         for other in others:
-            other.wait(PATIENCE)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                other.wait(PATIENCE)
     except ProcessEnded:
         if _state.place.i > 0 and _state.place.address:
             threading.Event().wait(PATIENCE)  # the first process ends this one, or the thread does that watches it
@@ -148,6 +153,8 @@ def _join_detected() -> None:
         try:
             jax.distributed.initialize()
         except (ValueError, RuntimeError) as error:
+            if "defined" not in str(error):  # it detects a system, but something is wrong with it
+                raise ValueError(f"--processes auto: {error}") from error
             found = "; ".join(" ".join(str(w.message).split()) for w in said) or str(error).rstrip(".")
             raise ValueError(
                 "--processes auto: JAX detects no system, such as SLURM or Kubernetes, that has started this process "
@@ -220,7 +227,7 @@ def _keep_output() -> None:
     """Keep standard output for what is printed here: Gloo writes there, too, whom it is connected to."""
     sys.stdout.flush()
     try:
-        kept = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding=sys.stdout.encoding)
+        kept = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
     except (OSError, ValueError):  # it is closed, or not a file: then it cannot be mixed up either
         return
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from fedloom.engines import processes
+from fedloom.engines.processes import device_count, several
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +41,8 @@ def check_plan(plan: Any) -> None:
     """Raise a sentence if this machine, or several processes together, cannot run the plan."""
     if not isinstance(plan, Plan):
         raise TypeError(f"plan must be a Plan, e.g. Plan(lanes=4, devices=2), got {plan!r}.")
-    here = processes.device_count()
-    if processes.several():
+    here = device_count()
+    if several():
         n = jax.process_count()
         if plan.devices > here:
             raise ValueError(
