@@ -258,3 +258,31 @@ def test_whoever_ends_it_no_process_is_left_and_any_launcher_resumes_it(tmp_path
     assert code == 2
     assert err.startswith("fedloom: --processes auto: JAX detects no system, such as SLURM or Kubernetes, that has st")
     assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.exhaustive
+def test_what_is_wrong_is_said_once(tmp_path):
+    """By the first process where all are wrong, or by the only one that is."""
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import jax\nfrom fedloom import FedAvg as Mine\n"
+        "if jax.process_index() == 1:\n    raise ValueError('It does not work here.')\n"
+    )
+    words = {
+        "quadratics --algorithm nothing": (2, ["fedloom: .*'nothing'"]),
+        f"quadratics --algorithm {own}:Mine": (
+            1,
+            [
+                r"fedloom: process 1 of 2: .*It does not work here\.",
+                "fedloom: process 1 of 2 has failed with code 2, and",
+            ],
+        ),
+    }
+    for arguments, (expected, sentences) in words.items():
+        with started(fedloom("run", *arguments.split(), "--out", tmp_path / "no", "--processes", "2")) as (first,):
+            code, _, err = said(first)
+        assert code == expected, err
+        lines = [line for line in err.splitlines() if line]
+        assert len(lines) == len(sentences), err
+        for line, sentence in zip(lines, sentences, strict=True):
+            assert re.match(sentence, line), err

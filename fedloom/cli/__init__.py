@@ -9,6 +9,7 @@ import errno
 import gc
 import os
 import sys
+import traceback
 from typing import Any, NoReturn
 
 import jax
@@ -18,7 +19,7 @@ from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
 from fedloom.cli.output import forget, how_to_resume
-from fedloom.cli.processes import has_others, prints, share_cores
+from fedloom.cli.processes import has_others, say, share_cores
 from fedloom.engines.processes import ProcessEnded
 from fedloom.experiments.own_files import own_words
 from fedloom.hyperparameters import nearest
@@ -84,7 +85,13 @@ def _completion(given: argparse.Namespace) -> int:
 def command() -> None:
     """The entry point of the script `fedloom`."""
     use_machine()
-    code = main()
+    try:
+        code = main()
+    except Exception:
+        if not has_others():
+            raise
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
     sys.stderr.flush()
     if code == 130 or (code and has_others()):
@@ -125,9 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         print(f"fedloom: stopped, because nobody reads the output.{hint}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        if prints():
-            print(f"\nfedloom: interrupted.{how_to_resume()}", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        say(f"interrupted.{how_to_resume()}", error)
         return 130
     except (Exception, SystemExit) as error:
         code, words = _explained(error)
@@ -135,8 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         if isinstance(error, OSError) and error.filename is None:
             _close_output()
-        if prints(error):  # others fail alike
-            print(f"fedloom: {' '.join(words.split())}", file=sys.stderr)
+        say(" ".join(words.split()), error)
         return code
 
 

@@ -82,7 +82,7 @@ def _resume(given: argparse.Namespace) -> int:
         with joined(given) as first:
             if given.processes is not None:
                 check_engine(read_config(path).engine)
-            study = resume_alone(path, progress(given), opened)
+            study = resume_alone(path, progress(given), opened if first else [])
         return conclude(study, given) if first else 0
     begin_again(path, *dict.fromkeys(run.strip("/") for run in given.again))
     if is_sweep:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from fedloom.engines.processes import ProcessEnded, is_first, of_first
 
 MOST_DEVICES = 8  # that a CPU is divided into: each has a copy of the data
 PLACE = "FEDLOOM_PROCESS"  # set for processes that are started here: which of how many, and the coordinator's address
-PATIENCE = 10.0  # seconds for the first process to say itself what is wrong with the input of all
+PATIENCE = 10.0  # seconds that the others wait, when something is wrong, for the first process to say it for all
 
 AUTO = "auto"
 HELP = (
@@ -66,13 +67,19 @@ def share_cores(processes: int = 1) -> None:
         jax.config.update("jax_num_cpu_devices", max(1, min(cores // processes, MOST_DEVICES)))
 
 
-def prints(error: BaseException | None = None) -> bool:
-    """Does this process print, at all or about an error?
+def say(words: str, error: BaseException) -> None:
+    """Print why the command ends.
 
-    Only the first does. But if it has ended itself, and was not started here, nobody else would say how to go on.
+    The first process says it for all, and ends the others; if it does not, another is the only one that knows. Where
+    the first has ended itself, and was not started here, the second says how to go on.
     """
-    i, _, address = _state.place
-    return i == 0 or (i == 1 and isinstance(error, ProcessEnded) and not address)
+    i, n, address = _state.place
+    interrupted, left = isinstance(error, KeyboardInterrupt), isinstance(error, ProcessEnded)
+    if i > 0 and (interrupted or (left and (i > 1 or address))):
+        return
+    whose = "" if i == 0 or left else f"process {i} of {n}: "
+    line = "\n" if interrupted else ""  # below the ^C
+    print(f"{line}fedloom: {whose}{words}", file=sys.stderr, flush=True)
 
 
 def has_others() -> bool:
@@ -125,9 +132,9 @@ def joined(given: argparse.Namespace) -> Iterator[bool]:
         for other in others:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 other.wait(PATIENCE)
-    except ProcessEnded:
-        if _state.place.i > 0 and _state.place.address:
-            threading.Event().wait(PATIENCE)  # the first process ends this one, or the thread does that watches it
+    except Exception:
+        if _state.place.i > 0:
+            time.sleep(PATIENCE)
         raise
     finally:
         with _state.speaking:
@@ -200,8 +207,6 @@ def _initialize() -> None:
 
 def _watch(i: int, other: subprocess.Popen[bytes]) -> None:
     code = other.wait()
-    if code > 0:  # it found something wrong, which the first process finds too
-        threading.Event().wait(PATIENCE)
     if code != 0:
         how = f"was ended by signal {-code}" if code < 0 else f"has failed with code {code}"
         _give_up(f"process {i} of {_state.place.n} {how}, and a run goes on with all of them only.")
