@@ -292,7 +292,10 @@ MISTAKES = [
     (("run", "/dev.toml"), "/dev.toml cannot be read: No such file"),
     (("describe", "digits", "--picture", "x.foo"), "--picture must be a file name that ends with .png, .svg, .pdf"),
     (("describe", "quadratics", "--picture", "x.png"), "'quadratics' has no examples to draw"),
-    (("resume", "nowhere", "--rounds", "3"), "resume has no option --rounds. Known: --again, --json, --quiet, --sink."),
+    (
+        ("resume", "nowhere", "--rounds", "3"),
+        "resume has no option --rounds. `fedloom extend` adds seeds, methods and rounds.",
+    ),
     (("list", "tasks", "--solver.lr", "1"), "list has no option --solver.lr"),
     (("resume", "nowhere"), "There is no directory nowhere"),
     (("report", "nowhere"), "There is no directory nowhere"),

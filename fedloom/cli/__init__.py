@@ -9,6 +9,7 @@ import errno
 import gc
 import os
 import sys
+import traceback
 from typing import Any, NoReturn
 
 import jax
@@ -18,12 +19,12 @@ from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
 from fedloom.cli.output import forget, how_to_resume
+from fedloom.cli.processes import has_others, say, share_cores
+from fedloom.engines.processes import ProcessEnded
 from fedloom.experiments.own_files import own_words
 from fedloom.hyperparameters import nearest
 from fedloom.places import cache_directory
 from fedloom.version import __version__
-
-MOST_DEVICES = 8  # that a CPU is divided into: each has a copy of the data
 
 # Mistakes in a name, not failures of the machine.
 BAD_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
@@ -84,11 +85,19 @@ def _completion(given: argparse.Namespace) -> int:
 def command() -> None:
     """The entry point of the script `fedloom`."""
     use_machine()
-    code = main()
+    try:
+        code = main()
+    except Exception:
+        if not has_others():
+            raise
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    if code == 130:
-        os._exit(code)  # threads of an interrupted computation may still run, and would crash while Python shuts down
+    if code == 130 or (code and has_others()):
+        # Threads of an interrupted computation may still run, and would crash while Python shuts down; and JAX would
+        # wait for processes that are no more.
+        os._exit(code)
     sys.exit(code)
 
 
@@ -96,10 +105,7 @@ def use_machine() -> None:
     """Make every core a device of JAX, and keep compiled programs, so that a second run starts quickly."""
     gc.freeze()  # what has been imported stays: a tenth of the time of a short run went into looking through it
     gc.set_threshold(50_000)
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in flags:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        jax.config.update("jax_num_cpu_devices", min(cores, MOST_DEVICES))
+    share_cores()
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "programs"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # a start compiles many small programs
@@ -110,12 +116,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         listen()
         forget()
-        plain, dotted = take_dotted(sys.argv[1:] if arguments is None else arguments)
+        arguments = sys.argv[1:] if arguments is None else arguments
+        plain, dotted = take_dotted(arguments)
         given, rest = parser().parse_known_args(plain)
         unknown = rest or [f"--{name}" for name in dotted if not hasattr(given, "fields")]
         if unknown:
             raise ValueError(nearest_option(unknown[0], given))
-        given.dotted = dotted
+        given.dotted, given.arguments = dotted, arguments
         code: int = given.do(given)
         sys.stdout.flush()
         return code
@@ -125,8 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         print(f"fedloom: stopped, because nobody reads the output.{hint}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(f"\nfedloom: interrupted.{how_to_resume()}", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        say(f"interrupted.{how_to_resume()}", error)
         return 130
     except (Exception, SystemExit) as error:
         code, words = _explained(error)
@@ -134,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         if isinstance(error, OSError) and error.filename is None:
             _close_output()
-        print(f"fedloom: {' '.join(words.split())}", file=sys.stderr)
+        say(" ".join(words.split()), error)
         return code
 
 
@@ -142,6 +149,8 @@ def _explained(error: Exception | SystemExit) -> tuple[int, str]:
     """The exit code and the message for an error; code 0 if the error is a fault of FedLoom's."""
     if words := own_words(error):
         return 2, words
+    if isinstance(error, ProcessEnded):
+        return 1, f"{error}{how_to_resume()}"
     if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
         where = "standard output" if error.filename is None else error.filename
         if error.errno in BAD_NAMES:

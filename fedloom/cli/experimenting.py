@@ -11,6 +11,7 @@ from fedloom import sinks
 from fedloom.cli.clusters import add_address, check_address, here, whole_runs
 from fedloom.cli.flags import add_fields, add_terms, changes, target, terms
 from fedloom.cli.output import conclude, new_directory, out_directory, outputs, progress, say_how_long, say_notes
+from fedloom.cli.processes import add_processes, check_engine, joined, path_of_first
 from fedloom.cli.suggesting import with_theory
 from fedloom.experiments.arguments import seed_list
 from fedloom.experiments.changes import changed
@@ -92,6 +93,7 @@ def add(commands: Any, complete: bool) -> None:
     r.add_argument(
         "--theory", action="store_true", help="use the step sizes that a theorem recommends, and say what it assumes"
     )
+    add_processes(r)
     add_fields(r, complete)
     add_address(r)
     outputs(r, dry=True)
@@ -209,16 +211,24 @@ def _compare(given: argparse.Namespace) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    e = _experiment(given)
-    check_address(given, e.engine)
-    if given.theory:
-        e = with_theory(e, given)
-    opened = [sinks.sink(s) for s in given.sink]
-    if given.dry_run:
-        return say_how_long([(method_name(e.algorithm), e)])
-    path = new_directory(given, f"{e.base_task().name}-{method_name(e.algorithm)}")
-    say_notes(e, given)
-    return conclude(run_alone(e, path, progress(given), opened), given)
+    if given.processes is not None and given.dry_run:
+        raise ValueError("--dry-run tries rounds in a single process; leave --processes out.")
+    if given.processes is not None:
+        check_engine(given.engine)
+    with joined(given) as first:
+        e = _experiment(given)
+        if given.processes is not None:
+            check_engine(e.engine)
+        check_address(given, e.engine)
+        if given.theory:
+            e = with_theory(e, given)
+        opened = [sinks.sink(s) for s in given.sink]
+        if given.dry_run:
+            return say_how_long([(method_name(e.algorithm), e)])
+        path = path_of_first(new_directory(given, f"{e.base_task().name}-{method_name(e.algorithm)}"))
+        say_notes(e, given)
+        study = run_alone(e, path, progress(given), opened)
+    return conclude(study, given) if first else 0
 
 
 def _sweep(given: argparse.Namespace) -> int:

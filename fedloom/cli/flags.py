@@ -74,7 +74,7 @@ def take_dotted(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
 
 # What a namespace has besides options: positional arguments, and what the commands set themselves.
 NOT_OPTIONS = {
-    *("command", "do", "dotted", "fields"),
+    *("arguments", "command", "do", "dotted", "fields"),
     *("directories", "directory", "file", "name", "names", "shell", "task", "tasks", "what"),
 }
 
@@ -85,9 +85,12 @@ def nearest_option(text: str, given: argparse.Namespace) -> str:
         return f"{given.command} does not take the argument {text!r}; see `fedloom {given.command} --help`."
     known = [option(name) for name in vars(given) if name not in NOT_OPTIONS]
     name = text.partition("=")[0]
-    more = given.command == "resume" and name in ("--seeds", "--algorithms", "--rounds")
-    hint = " `fedloom extend` adds seeds, methods and rounds." if more else ""
-    return f"{given.command} has no option {name}.{nearest(name, known)}{hint}"
+    hint = ""
+    if name == "--processes":
+        hint = "Several processes run a single experiment: `fedloom run` and `fedloom resume` have it."
+    elif given.command == "resume" and name in ("--seeds", "--algorithms", "--rounds"):
+        hint = "`fedloom extend` adds seeds, methods and rounds."
+    return f"{given.command} has no option {name}. {hint or nearest(name, known).strip()}"
 
 
 def target(text: str | None, default_metric: str) -> tuple[str, float] | None:

@@ -8,6 +8,7 @@ from typing import Any
 from fedloom import sinks
 from fedloom.cli.clusters import add_address, check_address, connect, spread
 from fedloom.cli.output import conclude, outputs, progress, works_in
+from fedloom.cli.processes import add_processes, check_engine, joined
 from fedloom.cli.searching import Searching
 from fedloom.experiments.arguments import seed_list
 from fedloom.experiments.growth import extend, resume_study
@@ -46,6 +47,7 @@ def add(commands: Any) -> None:
         help="begin this run of a study again, such as fedavg/seed-1; its files are put aside; repeatable",
     )
     add_address(d, "run what is left on a cluster: ")
+    add_processes(d)
     outputs(d, out=False)
     d.set_defaults(do=_resume)
     e = commands.add_parser(
@@ -67,6 +69,8 @@ def add(commands: Any) -> None:
 def _resume(given: argparse.Namespace) -> int:
     path = pathlib.Path(given.directory)
     works_in(path)
+    if given.processes is not None and ((path / STUDY).exists() or (path / TUNING).exists()):
+        raise ValueError(f"--processes is for a single run, and {path} has several; leave it out.")
     is_sweep = (path / STUDY).exists() and read_study_file(path)["about"].get("kind") == "sweep"
     if is_sweep and given.sink:
         raise ValueError(f"--sink: {path} is a sweep, and the rows of a sweep cannot be sent to sinks.")
@@ -79,8 +83,12 @@ def _resume(given: argparse.Namespace) -> int:
     if (path / CONFIG).exists() and not (path / STUDY).exists():
         if given.again:
             raise ValueError(f"--again names a run of a study, but {path} is a single run.")
-        check_address(given, read_config(path).engine)
-        return conclude(resume_alone(path, progress(given), opened), given)
+        with joined(given) as first:
+            if given.processes is not None:
+                check_engine(read_config(path).engine)
+            check_address(given, read_config(path).engine)
+            study = resume_alone(path, progress(given), opened if first else [])
+        return conclude(study, given) if first else 0
     begin_again(path, *dict.fromkeys(run.strip("/") for run in given.again))
     each = _each(path, given)
     if is_sweep:

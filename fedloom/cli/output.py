@@ -39,6 +39,7 @@ def outputs(command: argparse.ArgumentParser, out: bool = True, sink: bool = Tru
 
 
 _directory: list[pathlib.Path] = []  # that of the command, for messages after an interruption
+_options: list[str] = []  # with which it is resumed
 
 
 def works_in(path: pathlib.Path) -> None:
@@ -46,9 +47,15 @@ def works_in(path: pathlib.Path) -> None:
     _directory.append(path)
 
 
+def resumes_with(option: str) -> None:
+    """Remember an option that resuming needs, too."""
+    _options.append(option)
+
+
 def forget() -> None:
     """A new command begins."""
     _directory.clear()
+    _options.clear()
 
 
 def how_to_resume() -> str:
@@ -58,7 +65,7 @@ def how_to_resume() -> str:
             return ""
     except OSError:  # the name of the directory is not one that can exist
         return ""
-    return f" Run `fedloom resume {shlex.quote(str(_directory[-1]))}` to continue."
+    return f" Run `{' '.join(['fedloom resume', shlex.quote(str(_directory[-1])), *_options])}` to continue."
 
 
 def out_directory(text: str) -> pathlib.Path:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedloom.cohorts import Draw
+from fedloom.engines import processes
 from fedloom.engines.costs import LocalSteps, in_steps
 from fedloom.engines.packing import cohorts_vary, duration, first_draws, pack
 from fedloom.engines.plan import Plan, check_plan
@@ -46,6 +47,9 @@ def planned(run: Run, say: Say = lambda words: None) -> Run:
     origin = run.start.origin
     assert origin is not None
     before = origin.plan if origin.plan is not None and origin.plan.shards is None else None
+    given = (0, 0) if run.plan is None else (run.plan.lanes, run.plan.devices)
+    arrays = (run.algorithm, run.federation, run.solver, run.w, run.start.server)
+    processes.check_alike(arrays, run.seed, run.rounds, run.start.round, *given)
     plan = run.plan or before or (_choose(run, say) if run.buffer is None else _asynchronous(run))
     check_plan(plan)  # also one that a record or a directory brings from another machine
     return _with(run, plan)
@@ -97,6 +101,9 @@ def _choose(run: Run, say: Say) -> Plan:
     if run.federation.on_host:
         return Plan(1)
     operations, steps = step_operations(run), steps_of_round(run)
+    if processes.several():  # each would measure other times, and count other operations if its compiler is another
+        plan = rule(run, operations, steps)
+        return Plan(*processes.of_first(plan.lanes, plan.devices))
     if not in_steps(run.solver) or operations * steps * run.rounds < LONG_RUN:
         return rule(run, operations, steps)
     return remembered(run) or measure(run, say)
@@ -121,7 +128,9 @@ def _asynchronous(run: Run) -> Plan:
 
 def rule(run: Run, operations: float, steps: float) -> Plan:
     """One client at a time on each device for a large model, all side by side for a small one."""
-    devices = 1 if operations * steps < SMALL_ROUND else min(jax.local_device_count(), run.cohort_room)
+    devices = 1
+    if operations * steps >= SMALL_ROUND or processes.several():  # who starts several wants the work to be shared
+        devices = max(min(processes.device_count(), run.cohort_room), jax.process_count())
     return Plan(1, devices) if operations >= LARGE_STEP else as_wide_as_the_cohort(run, devices)
 
 

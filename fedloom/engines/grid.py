@@ -24,6 +24,7 @@ from fedloom.engines.checks import check_chunk, checked
 from fedloom.engines.choose_plan import as_wide_as_the_cohort
 from fedloom.engines.costs import message_sizes
 from fedloom.engines.packing import Packer
+from fedloom.engines.processes import several
 from fedloom.engines.records import Counters, NonFiniteUpdate, Record, Sizes
 from fedloom.engines.run import Run
 from fedloom.engines.sync_clock import NoClock
@@ -146,7 +147,7 @@ def _shared_out(tree: Tree, devices: int) -> Tree:
 
 def _records(run: Run, pairs: list[tuple[Algorithm, Solver]], sizes: Sizes, chunk: int) -> Iterator[GridRecord]:
     """`run` is that of the first point; the others share all of it but algorithm, solver and state."""
-    devices = min(jax.local_device_count(), len(pairs))
+    devices = 1 if several() else min(jax.local_device_count(), len(pairs))  # a mesh would be of all processes
     federation = on_devices(jax.tree.map(jnp.asarray, run.federation), devices)
     padded = pairs + pairs[-1:] * (-len(pairs) % devices)  # equally many for each device
     blank = _stacked([algorithm.init_client(run.w) for algorithm, _ in padded])

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedloom.engines import processes
 from fedloom.engines.run import Run
 from fedloom.engines.trees import Array, Tree, nbytes
 
@@ -186,7 +187,7 @@ def _as_bytes(rows: np.ndarray) -> memoryview:
 def store_for(blank: Tree, clients: int, devices: int = 1) -> MemoryStore:
     """On the devices if the memories of all clients fit there, else on disk."""
     blank = jax.tree.map(np.asarray, blank)
-    on_device = nbytes(blank) * clients <= ON_DEVICE * device_memory(devices)
+    (on_device,) = processes.of_first(nbytes(blank) * clients <= ON_DEVICE * device_memory(devices))
     return DeviceStore(blank, clients) if on_device else DiskStore(blank, clients)
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import jax
 
+from fedloom.engines.processes import device_count, several
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -39,11 +41,23 @@ class Plan:
 
 
 def check_plan(plan: Any) -> None:
-    """Raise a sentence if this machine cannot run the plan."""
+    """Raise a sentence if this machine, or several processes together, cannot run the plan."""
     if not isinstance(plan, Plan):
         raise TypeError(f"plan must be a Plan, e.g. Plan(lanes=4, devices=2), got {plan!r}.")
-    here = jax.local_device_count()
-    if plan.devices > here:
+    here = device_count()
+    if several():
+        n = jax.process_count()
+        if plan.devices > here:
+            raise ValueError(
+                f"plan: there are {here} devices in all processes, not {plan.devices}; start more processes, or choose "
+                "a plan with fewer devices."
+            )
+        if 1 < plan.devices < n:
+            raise ValueError(
+                f"plan: each of the {n} processes must have one of the devices, and {plan.devices} are too few; use "
+                f"{n} or more (or 1, on which every process does all of the work)."
+            )
+    elif plan.devices > here:
         raise ValueError(
             f"plan: this machine has {here} devices, not {plan.devices}. A CPU is one device, unless JAX is told "
             f'otherwise before its first use: jax.config.update("jax_num_cpu_devices", {plan.devices}).'

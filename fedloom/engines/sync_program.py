@@ -14,6 +14,7 @@ from fedloom.engines.aggregate import Outcome, empty_report, received
 from fedloom.engines.keys import keys_of_rounds
 from fedloom.engines.lanes import CohortArrays, run_lanes
 from fedloom.engines.packing import Packing
+from fedloom.engines.processes import in_all_processes, several
 from fedloom.engines.split_solve import Job
 from fedloom.engines.trees import Array, Tree, all_finite
 from fedloom.problem import Key, Scalar
@@ -37,19 +38,23 @@ def run_rounds(
     """n rounds from round t, of cohorts `with_keys`. n is not compiled in: chunks of any length run the same program.
 
     With several devices each runs its own lanes; all have all data and memories, and add up replies after each
-    exchange. What an outcome says of clients then has the devices as its first axis.
+    exchange. What an outcome says of clients then has the devices as its first axis; if they are of several processes,
+    all get all of it.
     """
     if devices == 1:
         return _rounds(algorithm, solver, federation, server, rows, cohorts, packings, t, n, axis=None)
 
     def on_each(*args: Any) -> Any:
         server, rows, outcomes = partial(_rounds, axis=AXIS)(*args)
-        stacked = tuple(o._replace(clients=jax.tree.map(lambda x: x[None], o.clients)) for o in outcomes)
+        stacked = tuple(o._replace(clients=jax.tree.map(stack, o.clients)) for o in outcomes)
         return server, rows, stacked
+
+    def stack(x: jax.Array) -> jax.Array:
+        return jax.lax.all_gather(x, AXIS) if several() else x[None]
 
     here, own = PartitionSpec(), PartitionSpec(None, AXIS)
     of_packing: Any = Packing(here, *(own for _ in Packing._fields[1:]))  # type: ignore[arg-type]
-    outcome: Any = Outcome(here, here, PartitionSpec(AXIS))  # type: ignore[arg-type]
+    outcome: Any = Outcome(here, here, here if several() else PartitionSpec(AXIS))  # type: ignore[arg-type]
     return jax.shard_map(
         on_each,
         mesh=mesh(devices),
@@ -61,13 +66,25 @@ def run_rounds(
 
 @cache
 def mesh(devices: int) -> Mesh:
-    """The first `devices` local devices in a row."""
-    return Mesh(np.array(jax.local_devices()[:devices]), (AXIS,))
+    """So many devices in a row: the first ones, of all processes."""
+    return Mesh(np.array(in_all_processes(devices)), (AXIS,))
 
 
 def on_devices(tree: Tree, devices: int) -> Tree:
     """A copy of the tree on every device; arrays that are there already are not copied."""
-    return tree if devices == 1 else jax.device_put(tree, NamedSharding(mesh(devices), PartitionSpec()))
+    if devices == 1:
+        return tree
+    everywhere = NamedSharding(mesh(devices), PartitionSpec())
+    if not several():
+        return jax.device_put(tree, everywhere)
+
+    def shared(x: Any) -> Any:  # `device_put` would send the array to all processes, to see whether theirs are equal
+        if isinstance(x, jax.Array) and x.sharding == everywhere:
+            return x
+        copies = [jax.device_put(x, device) for device in everywhere.addressable_devices]
+        return jax.make_array_from_single_device_arrays(jnp.shape(x), everywhere, copies)
+
+    return jax.tree.map(shared, tree)
 
 
 def _rounds(

@@ -22,6 +22,7 @@ from fedloom.engines.costs import message_sizes
 from fedloom.engines.memory_store import Memories, first_store, on_one_device
 from fedloom.engines.packing import Packer
 from fedloom.engines.plan import Plan
+from fedloom.engines.processes import together
 from fedloom.engines.records import Record, Sizes
 from fedloom.engines.run import Run
 from fedloom.engines.sync_clock import NoClock, SyncClock, timed
@@ -95,16 +96,18 @@ def _records(run: Run, sizes: Sizes, clock: SyncClock | NoClock, chunk: int, pac
         cohorts = with_keys(arrays_of(run, draws, store.slots, rounds), run.key, t, run.solver)
         state = on_devices((record.server, rows, cohorts), devices)
         del rows  # they are donated
-        server, rows, outcomes = run_rounds(
-            run.algorithm, run.solver, federation, *state, packings, t, len(draws), devices
-        )
+        with together():
+            server, rows, outcomes = run_rounds(
+                run.algorithm, run.solver, federation, *state, packings, t, len(draws), devices
+            )
         failed: Exception | None = None
         try:
             call = next(ahead, None)  # the host draws and packs the next cohorts while the devices work
         except Exception as error:  # first the record that is due
             call, failed = None, error
         server = jax.tree.map(on_one_device, server)
-        outcomes = of_own_devices(jax.device_get(outcomes), packings)
+        with together():
+            outcomes = of_own_devices(jax.device_get(outcomes), packings)
         store.take_back(rows)
         record = with_rounds(run, record, t, draws, outcomes, sizes)
         remember(store, draws, outcomes)

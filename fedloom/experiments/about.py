@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from fedloom.data.describe import label_counts
+from fedloom.engines.processes import several
 from fedloom.experiments.definition import Checked, Experiment
 from fedloom.experiments.origins import origin
 from fedloom.experiments.used_files import digests
@@ -62,6 +63,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "device": f"{device.platform}: {device.device_kind}",
         "float64": jax.dtypes.canonicalize_dtype(float) == "float64",
+        **({"processes": jax.process_count()} if several() else {}),
     }
 
 

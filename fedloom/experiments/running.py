@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
-from fedloom.engines import Clock, NonFiniteUpdate, Record, asynchronous, synchronous
+from fedloom.engines import Clock, NonFiniteUpdate, Record, asynchronous, processes, synchronous
 from fedloom.engines.checks import resumed
 from fedloom.engines.choose_plan import planned, sharded
 from fedloom.engines.plan import Plan
@@ -127,6 +127,10 @@ class Running:
                 self.plan = Plan(**plan)  # rounding depends on it
             except (TypeError, ValueError) as error:
                 raise Damaged(f"{directory / ABOUT} is damaged: its plan is {plan!r:.100}.") from error
+        if not processes.is_first():  # it has read what it needs; the first process writes
+            self.rows = [row for row in read_rows(directory) if record is not None and row["round"] <= record.round]
+            self.directory = None
+            return record
         self._write_about()
         self.log = open(directory / LOG, "a+b")  # noqa: SIM115 (`close` closes it)
         self.log.truncate(length)
@@ -151,14 +155,17 @@ class Running:
         chunk = min(e.evaluate_every, e.rounds)
         try:
             for record in self._records(run if start is None else resumed(run, start), chunk):
-                if not self.take(record, self.evaluation.of(record.w, record.clients, schedule_time(run, record))):
+                taken = self.take(record, self.evaluation.of(record.w, record.clients, schedule_time(run, record)))
+                # Several processes evaluate the same model, but the last bit of a loss may differ between machines.
+                taken, over = map(bool, processes.of_first(taken, self.over))
+                if not taken:
                     return None
                 w = record.w
                 if self.directory is None and e.algorithm.own_model(e.algorithm.init_client(w)) is not None:
                     self.memories = record.clients
                 if self.directory is not None and record.round == whole_rounds(e) < e.rounds:
                     self._save(self.directory, record, EARLIER)
-                if self.over:
+                if over:
                     break
         except NonFiniteUpdate as error:
             self.give_up(error.round, str(error))

@@ -5,6 +5,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable
 
+from fedloom.engines.processes import is_first
 from fedloom.experiments.arguments import reporter
 from fedloom.experiments.definition import Checked, Experiment, method_name
 from fedloom.experiments.files import Damaged, only_one
@@ -43,8 +44,7 @@ def run(
         checkpoint_seconds: the time between checkpoints.
     """
     checked = experiment.check()
-    if directory is not None:
-        create_run(experiment, directory)
+    directory = created(experiment, directory)
     shown, label = reporter(progress), name or method_name(experiment.algorithm)
     if shown is not None:
         shown.begin([(label, experiment)])
@@ -96,13 +96,21 @@ def finish(
     knowing of a cluster at work.
     """
     path = None if directory is None else pathlib.Path(directory)
-    with contextlib.nullcontext() if path is None else only_one(path):
+    with only_one(path) if path is not None and is_first() else contextlib.nullcontext():
         if path is not None and is_over(path, experiment):
             return read(path, name, experiment)
         if path is not None:
             check_files(path)
         checked = checked or experiment.check()
         return Running(experiment, checked, path, name, tuple(watch), checkpoint_seconds, say).go()
+
+
+def created(experiment: Experiment, directory: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+    """Make the directory of a run that has not started. Of several processes only the first has one."""
+    if directory is None or not is_first():
+        return None
+    create_run(experiment, directory)
+    return directory
 
 
 def check_files(directory: pathlib.Path) -> None:

@@ -17,7 +17,7 @@ from fedloom.experiments.following import Progress as Progress
 from fedloom.experiments.following import Sink as Sink
 from fedloom.experiments.result import Result, Row, to_pandas
 from fedloom.experiments.run_directory import CONFIG, create_run, lengthen, new_directory, read, read_config
-from fedloom.experiments.runs import finish
+from fedloom.experiments.runs import created, finish
 from fedloom.experiments.study_file import STUDY as STUDY
 from fedloom.experiments.study_file import Runs as Runs
 from fedloom.experiments.study_file import (
@@ -121,8 +121,7 @@ def run_alone(
 ) -> Study:
     """Run a single experiment in a new directory, as a study of its own."""
     checked = experiment.check()
-    create_run(experiment, directory)
-    return _alone(experiment, pathlib.Path(directory), progress, sinks, checked)
+    return _alone(experiment, created(experiment, directory), progress, sinks, checked)
 
 
 def create_study(
@@ -223,17 +222,17 @@ def resume_alone(
 ) -> Study:
     """Continue a single run, as a study of its own."""
     path = pathlib.Path(directory)
-    return _alone(read_config(path), path, progress, sinks)
+    return _alone(read_config(path), directory, progress, sinks)
 
 
 def _alone(
     experiment: Experiment,
-    path: pathlib.Path,
+    directory: str | os.PathLike[str] | None,
     progress: Progress | None,
     sinks: Sequence[OpenSink],
     checked: Checked | None = None,
 ) -> Study:
-    name = method_name(experiment.algorithm)
+    name, path = method_name(experiment.algorithm), None if directory is None else pathlib.Path(directory)
     try:
         results = _run_each([PlacedRun(name, experiment, path, checked)], progress, sinks, _run_healthy)
     except Damaged as error:
