@@ -35,6 +35,8 @@ from fedloom.native import build  # noqa: E402 (JAX is configured first)
 # Kernels, too, are compiled once for all; and JAX takes them from one place only.
 build.cache_directory = lambda: ROOT / ".jax_cache"
 
+gc.set_threshold(100_000, 20, 50)  # tracing makes so many objects that looking for garbage among them adds up
+
 MAPS = pathlib.Path("/proc/self/maps")
 MOST_MAPS = 25_000  # Linux allows a process 65,530 pieces of memory; each compiled program takes several
 tests = itertools.count(1)
