@@ -1,6 +1,8 @@
 # Two commands do everything, set-up included: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+# The tests start Python often, and each would compile FedLoom's modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all lint types format docs dist bench bench-peers clean
 
@@ -13,7 +15,7 @@ test: .venv/dev lint types
 # What takes too long for every change: the remainder, not the tests of `make test` again; then engines against each
 # other, and reductions of methods to others, compiled as users compile.
 test-all: .venv/dev
-	$(BIN)/pytest -m exhaustive
+	$(BIN)/pytest -m exhaustive $$(grep -l exhaustive tests/test_*.py)
 	XLA_FLAGS= $(BIN)/pytest tests/test_engines.py tests/test_reductions.py
 
 lint: .venv/dev

@@ -2,7 +2,7 @@
 
 Most of the time goes into compiling. So programs are kept between the test processes and between runs, and XLA's older
 code generator is used without optimization and in one piece, which compiles in a third of the time; XLA_FLAGS= (empty)
-tests what users have.
+tests what users have. Each test process has a core: more threads of PyTorch or NumPy would wait for each other.
 """
 
 import gc
@@ -14,6 +14,8 @@ os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1",
 )
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import jax
 import pytest
@@ -34,6 +36,8 @@ from fedloom.native import build  # noqa: E402 (JAX is configured first)
 
 # Kernels, too, are compiled once for all; and JAX takes them from one place only.
 build.cache_directory = lambda: ROOT / ".jax_cache"
+
+gc.set_threshold(100_000, 20, 50)  # tracing makes so many objects that looking for garbage among them adds up
 
 MAPS = pathlib.Path("/proc/self/maps")
 MOST_MAPS = 25_000  # Linux allows a process 65,530 pieces of memory; each compiled program takes several

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -19,10 +20,16 @@ def main(capsys, *arguments):
     return code, out, err
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("whole") / "a"
+    compare("quadratics", ["feddyn", "feddr"], seeds=[0], rounds=3, directory=directory)
+    return directory
+
+
 @pytest.fixture
-def study(tmp_path):
-    compare("quadratics", ["feddyn", "feddr"], seeds=[0], rounds=3, directory=tmp_path / "a")
-    return tmp_path / "a"
+def study(tmp_path, whole):
+    return shutil.copytree(whole, tmp_path / "a")
 
 
 def edit_rows(change):

@@ -431,11 +431,16 @@ def test_resuming_a_record_does_not_repeat_its_own_residual():
 
 def test_clients_own_models_are_logged_where_it_is_asked_for(tmp_path):
     """Own model k of FedDR is x_k in its memory: its loss on its own examples, weighted by p_k."""
-    e = experiment("synthetic-1-1", "feddr", rounds=2, own_models=True, **{"solver.epochs": 1})
+    rng, owner = np.random.default_rng(0), np.repeat(np.arange(6), [8, 16, 24, 8, 16, 24])
+    x = rng.normal(size=(len(owner), 3)) + rng.normal(size=(6, 3))[owner]
+    data = fl.by_client(x, (x[:, 0] > x[:, 1] * (owner - 2)).astype(int), owner, test=0.25)
+    task = fl.Task("mine", data, fl.models.logistic(3, 2))
+    e = experiment(task, "feddr", rounds=2, own_models=True, cohort=fl.cohorts.uniform(2))
     result = run(e, tmp_path / "a")
     loaded = e.load()
     arguments = (e.algorithm, loaded.federation, e.solver, loaded.w, 2)
     record = list(fl.simulate(*arguments, cohort=e.cohort, seed=e.seed))[-1]
+    assert 1 < len(record.clients) < 6  # some have no model of their own yet
     p = np.asarray(loaded.federation.weights)
     models = [record.clients[k].x if k in record.clients else loaded.w for k in range(len(p))]
     losses = [float(loaded.federation.objective(k).loss(w)) for k, w in enumerate(models)]
