@@ -40,7 +40,7 @@ def nodes(count: int) -> Iterator[None]:
     import ray
     from ray.cluster_utils import Cluster
 
-    from fedloom.cluster.crew import dismiss_all
+    from fedloom.cluster.staff import dismiss_all
 
     common = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "object_store_memory": 2**30}
     with warnings.catch_warnings():

@@ -21,6 +21,7 @@ BUILD, SITE = ROOT / "build/docs", ROOT / "site"
 ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "benchmarks/cluster.md": "benchmarks/cluster.md",
     "benchmarks/reproductions.md": "benchmarks/reproductions.md",
     "benchmarks/results.md": "benchmarks/results.md",
     "benchmarks/speed.md": "benchmarks/speed.md",
@@ -30,6 +31,7 @@ ELSEWHERE = {
     "examples/own_method.py": "own_method.md",
     "examples/own_task.py": "own_task.md",
     "examples/torch_cnn.py": "torch_cnn.md",
+    "examples/two_nodes.py": "two_nodes.md",
     "README.md": "index.md",  # for links only: the site has a home page of its own
 }
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)((?:#[^)\s]*)?)(?=\))")

@@ -44,7 +44,7 @@ def two_nodes():
     ray = pytest.importorskip("ray", reason="needs Ray: pip install 'fedloom[ray]'")
     from ray.cluster_utils import Cluster
 
-    from fedloom.cluster.crew import dismiss_all
+    from fedloom.cluster.staff import dismiss_all
 
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     os.environ.update(ENVIRONMENT)

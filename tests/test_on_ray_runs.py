@@ -17,7 +17,7 @@ from fedloom.cli import main
 from fedloom.experiments import checkpoint, experiment, read, resume, run
 from fedloom.experiments.runs import finish
 from tests import conftest
-from tests.ray_cluster import ENVIRONMENT, kill, later, two_nodes
+from tests.ray_cluster import ENVIRONMENT, ROOT, kill, later, two_nodes
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'fedloom[ray]'")
 
@@ -212,6 +212,19 @@ def test_there_is_no_cluster(cluster, monkeypatch, tmp_path, capsys):
         assert main(command) == 2
         assert f"address: there is no Ray cluster at '{address}'" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
+
+
+def test_the_example_of_two_nodes():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples/two_nodes.py")],
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the same as on one machine, up to rounding; memories of" in done.stdout
 
 
 def test_memories_in_shards_are_read_where_ray_is_not_needed(cluster, tmp_path):

@@ -218,8 +218,6 @@ def test_the_number_of_shards_is_part_of_the_plan():
     assert str(given.plan) == "2 lanes for each of 3 shards"
     with pytest.raises(ValueError, match="shards must be a positive integer, got 0"):
         sharded(run, 0, lambda cohort: 1)
-    with pytest.raises(ValueError, match="leave the number of devices out"):
-        sharded(run._replace(plan=Plan(2, 2)), 3, lambda cohort: 1)
     resumed = run._replace(plan=None, start=run.start._replace(origin=given.start.origin))
     assert sharded(resumed, None, lambda cohort: 1).plan == Plan(2, shards=3)
     with pytest.raises(ValueError, match="the run that is resumed has 3"):

@@ -19,10 +19,12 @@ from fedloom.engines.run import Run
 from fedloom.systems import System
 
 
-def need_ray() -> None:
-    """Raise a sentence if Ray is not installed."""
+def need_ray(run: Run | None = None) -> None:
+    """Raise a sentence if Ray is not installed, or if a cluster cannot run this."""
     if importlib.util.find_spec("ray") is None:
         raise ImportError("The engine ray needs Ray, which is not installed: pip install 'fedloom[ray]'.")
+    if run is not None and run.plan is not None and run.plan.devices > 1:
+        raise ValueError("plan: on a cluster a part of a cohort runs on one device; leave the number of devices out.")
 
 
 def on_ray(
@@ -65,6 +67,7 @@ def on_ray(
 
     made = federation() if callable(federation) else federation
     run = checked(algorithm, made, solver, w, rounds, cohort, seed, on_nonfinite, resume, system, plan=plan)
+    need_ray(run)
     connect(address)
     run = sharded(run, shards, usual_shards)
     assert run.plan is not None

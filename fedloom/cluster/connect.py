@@ -61,8 +61,22 @@ def usual_shards(cohort: int) -> int:
     return max(1, min(PER_WORKER * cluster_cpus()[0], cohort))
 
 
-def room_for(shards: int) -> tuple[int, float, int]:
-    """How many workers a run of so many shards gets, the CPUs of each, and the number of nodes."""
+def room_for(shards: int, data: int) -> tuple[int, float, int]:
+    """How many workers a run of so many shards gets, the CPUs of each, and the number of nodes.
+
+    Each worker has all data, of so many bytes; raises a sentence if a node has not enough memory for its workers.
+    """
+    import ray
+
     cpus, smallest, nodes = cluster_cpus()
     workers = min(cpus, shards)
-    return workers, float(max(1, min(cpus // workers, smallest))), nodes
+    each = float(max(1, min(cpus // workers, smallest)))
+    for node in ray.nodes():
+        room, most = node["Resources"].get("memory"), min(node["Resources"].get("CPU", 0) // each, workers)
+        if node["Alive"] and room and data * most > room:
+            raise ValueError(
+                f"The data take {data / 1e9:.3g} GB in each of up to {most:.0f} workers of node "
+                f"{node['NodeManagerAddress']}, which has {room / 1e9:.3g} GB for all. Use fewer shards, so that there "
+                "are fewer workers, or nodes with more memory."
+            )
+    return workers, each, nodes

@@ -5,23 +5,21 @@ dies, another one takes over its shards: from the saved memories, through the sh
 do is a function of the message, the memories and (seed, round, exchange, client), so that all bits come out the same.
 """
 
-import contextlib
 import pathlib
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import ray
-from ray.exceptions import NodeDiedError, ObjectLostError, OwnerDiedError, RayActorError, RayTaskError
 
 from fedloom.cluster.assignment import assigned
 from fedloom.cluster.server import together
 from fedloom.cluster.shard import Answer, Lent, Part, places
-from fedloom.cluster.shard_files import FileStore, ShardedStore, shard_file
-from fedloom.cluster.worker import Memories, Terms, Worker
+from fedloom.cluster.shard_files import FileStore, shard_file
+from fedloom.cluster.staff import LOST, Kind, Staff, brief, ended, got
+from fedloom.cluster.worker import Memories, Terms
 from fedloom.cohorts import Draw
 from fedloom.engines.aggregate import ClientReport, Sums
 from fedloom.engines.costs import LocalSteps
@@ -30,43 +28,11 @@ from fedloom.engines.memory_store import MemoryStore, first_store, write
 from fedloom.engines.run import Run
 from fedloom.engines.trees import Tree, nbytes
 
-# A worker or its node is gone, or cannot be reached, or what it made is lost with it.
-LOST = (RayActorError, ObjectLostError, OwnerDiedError, NodeDiedError)
-SMALL = (
-    100_000  # bytes of a message that is sent with each call; a larger one is put where all workers of a node see it
-)
+SMALL = 100_000  # bytes of a message that goes with each call; a larger one is put where all workers of a node see it
 REPLAY_SECONDS = 60.0  # of exchanges since memories were saved: more would take too long to do again
 REPLAY_BYTES = 2**30  # of messages since then
-MOST_TRIES = 20  # workers in a row that die before they can begin
-PATIENCE = 120.0  # seconds to wait for a first worker
 LATENCY, BANDWIDTH = 5e-3, 150e6  # seconds, bytes/s: about what it takes to lend memories to another worker
 FRESH = 0.3  # the weight of the newest measurement in a worker's pace
-
-
-class Kind(NamedTuple):
-    """What a worker is for as long as it lives."""
-
-    cpus: float
-    float64: bool
-
-
-# Crews whose runs have ended, in this process. They stay for their last record, whose memories they have, until another
-# run needs workers; then it takes theirs, because a new one takes seconds to start.
-ended: "weakref.WeakSet[Crew]" = weakref.WeakSet()
-free: list[tuple[Kind, Any]] = []  # workers without a run
-
-
-def dismiss_all() -> None:
-    """End all workers that no run needs."""
-    for crew in list(ended):
-        crew.dismiss()
-    while free:
-        _end(free.pop()[1])
-
-
-def _end(worker: Any) -> None:
-    with contextlib.suppress(Exception):
-        ray.kill(worker)
 
 
 class Entry(NamedTuple):
@@ -83,28 +49,25 @@ class Base(NamedTuple):
     file: str | None = None  # None: those that the driver has itself
 
 
-class Crew:
-    """The workers of one run."""
+class Crew(Staff):
+    """The workers of one run with their shards."""
 
     def __init__(
         self, run: Run, make: Callable[..., Run], given: Sequence[Any], terms: Terms, workers: int, kind: Kind
     ):
         """Starts the workers: each makes its run by make(*given)."""
-        self.run, self.make, self.given, self.terms, self.kind = run, make, given, terms, kind
+        super().__init__(make, given, terms, kind)
+        self.run = run
         self.shards, self.blank = terms.shards, jax.tree.map(np.asarray, run.algorithm.init_client(run.w))
         self.stateful = bool(jax.tree.leaves(self.blank))
         self.steps = LocalSteps(run)
-        self.workers: dict[int, Any] = {}
-        self.coming: dict[int, tuple[Any, Any]] = {}  # workers that are about to begin, with the call that they answer
         self.home: dict[int, int] = {}  # the worker of each shard, if clients have memories
         self.number = [0] * self.shards  # parts that each shard has done
         self.pace: dict[int, float] = {}  # seconds of a step, of workers that have been measured
         self.warm: set[tuple[int, int]] = set()  # workers that have compiled an exchange
         self.log: list[Entry] = []
         self.seconds = self.since = 0.0  # of exchanges in all, and since memories were saved
-        self.busy, self.bytes, self.log_bytes, self.born = 0.0, 0, 0, 0
-        self.gone, self.stillborn = False, 0  # have workers been dismissed; how many died before they could begin
-        self.lost: list[str] = []  # what happened to workers
+        self.busy, self.bytes, self.log_bytes = 0.0, 0, 0
         start = run.start.clients.store if isinstance(run.start.clients, RecordedMemories) else None
         self.base = [Base(0)] * self.shards
         if isinstance(start, FileStore) and start.shards == self.shards:
@@ -113,58 +76,7 @@ class Crew:
         self.known = np.zeros(run.federation.clients, bool) if start is None else start.known.copy()
         for k in {} if start is not None else run.start.clients:
             self.known[k] = True
-        for crew in list(ended):
-            crew.dismiss()
-        for _ in range(workers):
-            self._hire()
-        self._wait_for_workers(every=True)
-
-    # Workers come and go.
-
-    def _hire(self) -> None:
-        """Ask for one more worker. It may take long until a node has room for it."""
-        same = [i for i, (kind, _) in enumerate(free) if kind == self.kind]
-        if same:
-            _, new = free.pop(same[0])
-        else:
-            new = (
-                ray.remote(Worker)
-                .options(max_restarts=0, max_task_retries=0, num_cpus=self.kind.cpus, scheduling_strategy="SPREAD")
-                .remote(max(1, int(self.kind.cpus)), self.kind.float64)
-            )
-        self.coming[self.born] = new, new.begin.remote(self.make, self.given, self.terms)
-        self.born += 1
-
-    def _wait_for_workers(self, every: bool = False) -> None:
-        """Let workers join that have begun; wait for the first, or for every one."""
-        until = time.monotonic() + PATIENCE
-        while self.coming:
-            wait = min(1.0, until - time.monotonic()) if every or not self.workers else 0.0
-            ready, _ = ray.wait([call for _, call in self.coming.values()], timeout=max(wait, 0.0))
-            for w in [w for w, (_, call) in self.coming.items() if call in ready]:
-                worker, call = self.coming.pop(w)
-                try:
-                    ray.get(call)
-                except RayTaskError as error:
-                    raise ValueError(f"{self._place(worker)}: {error.cause}") from error
-                except LOST as error:  # a node may be about to be declared dead
-                    self.stillborn += 1
-                    if self.stillborn == MOST_TRIES:
-                        raise RuntimeError(
-                            f"{MOST_TRIES} workers in a row could not begin; the last one: {_brief(error)}. Is FedLoom "
-                            "installed on all nodes?"
-                        ) from error
-                    self._hire()
-                    time.sleep(0.1)
-                    continue
-                self.workers[w], self.stillborn = worker, 0
-            if not ready and time.monotonic() >= until and not self.workers:
-                raise RuntimeError(
-                    f"No worker has begun within {PATIENCE:.0f} s, because the cluster has no free CPU. `ray status` "
-                    "shows how many are in use; in this process, another run that has not ended may have them."
-                )
-            if (not every and self.workers) or (every and time.monotonic() >= until):
-                return
+        self.hire(workers)
 
     def end(self) -> None:
         """The run is over: its workers stay only as long as nobody else needs their place."""
@@ -173,26 +85,12 @@ class Crew:
         else:
             self.dismiss()
 
-    def dismiss(self) -> None:
-        """Set all workers free."""
-        ended.discard(self)
-        free.extend((self.kind, worker) for worker in self.workers.values())
-        for worker, _ in self.coming.values():
-            _end(worker)
-        self.workers, self.coming, self.home, self.gone = {}, {}, {}, True
+    # Losses.
 
-    def _place(self, worker: Any) -> str:
-        with contextlib.suppress(*LOST, RayTaskError):
-            return f"Node {ray.get(worker.where.remote(), timeout=5)[0]} of the cluster"
-        return "A node of the cluster"
-
-    def _bury(self, w: int, why: str) -> None:
-        """A worker is dead, or must be taken for dead: then it does nothing more."""
-        self.lost.append(why)
-        _end(self.workers.pop(w))
+    def bury(self, w: int, why: str) -> None:
+        super().bury(w, why)
         self.pace.pop(w, None)
         self.home = {s: at for s, at in self.home.items() if at != w}
-        self._hire()
 
     def roll_call(self, parts: Mapping[int, Part], answers: dict[int, Answer]) -> None:
         """After a loss: who is alive, and which shards are not as they should be, between or after these parts."""
@@ -201,7 +99,7 @@ class Crew:
             try:
                 standing[w] = ray.get(call)
             except LOST as error:
-                self._bury(w, _brief(error))
+                self.bury(w, brief(error))
         if not self.stateful:
             return
         for s in range(self.shards):
@@ -214,7 +112,7 @@ class Crew:
 
     def settle(self) -> None:
         """Let new workers join, and give every shard a home."""
-        self._wait_for_workers()
+        self.wait_for_workers()
         if not self.stateful:
             return
         shared = {w: [s for s, at in self.home.items() if at == w] for w in self.workers}
@@ -239,7 +137,7 @@ class Crew:
             begun = self.workers[least].begin_shard.remote(movable[-1], memories, self.number[movable[-1]], [])
             calls.append((movable[-1], least, begun))
         for s, w, call in calls:
-            _got(call)
+            got(call)
             if s in self.home:
                 self.workers[self.home[s]].end_shard.remote(s)
             self.home[s] = w
@@ -318,7 +216,7 @@ class Crew:
         failed: Exception | None = None
         for w, call in calls.items():
             try:
-                found = dict(zip(batches[w], _got(call), strict=True))
+                found = dict(zip(batches[w], got(call), strict=True))
             except LOST as error:
                 failed = error
                 continue
@@ -326,8 +224,8 @@ class Crew:
             self._measure(w, [(missing[s].e, work[s], answer) for s, answer in found.items()])
         for s in away:
             try:
-                _got(back[s])
-                answers[s] = _got(loans[s][0])
+                got(back[s])
+                answers[s] = got(loans[s][0])
             except LOST as error:
                 failed = error
         asked = {where[s] for s in missing}
@@ -356,10 +254,10 @@ class Crew:
         """Bring the driver's copy of all memories up to date."""
         for s, w, call in [(s, w, self.workers[w].memories.remote(s, True)) for s, w in sorted(self.home.items())]:
             try:
-                changed = _got(call)
+                changed = got(call)
             except LOST as error:  # the shard begins again from what was saved before
                 if w in self.workers:
-                    self._bury(w, _brief(error))
+                    self.bury(w, brief(error))
                 continue
             if len(changed.ids):
                 write(self.replica, changed.ids, changed.rows)
@@ -377,7 +275,7 @@ class Crew:
             try:
                 self.settle()
                 for call in [self.workers[w].save.remote(s, str(files[s])) for s, w in sorted(self.home.items())]:
-                    _got(call)
+                    got(call)
                 break
             except LOST:
                 self.roll_call({}, {})
@@ -404,7 +302,7 @@ class Crew:
         while True:
             try:
                 self.settle()
-                return _got(self.workers[self.home[s]].read.remote(s, ids))
+                return got(self.workers[self.home[s]].read.remote(s, ids))
             except LOST:
                 self.roll_call({}, {})
 
@@ -416,31 +314,3 @@ class Crew:
     def __str__(self) -> str:
         n = len(self.workers)
         return f"{n} actor{'s' * (n != 1)}, {self.idle:.0%} idle, {self.bytes / 1e6:.1f} MB moved"
-
-
-class CrewStore(ShardedStore):
-    """The memories of a run that workers have, as its records show them."""
-
-    def __init__(self, crew: Crew):
-        self.crew, self.blank, self.known, self.shards = crew, crew.blank, crew.known, crew.shards
-        self.round = crew.run.start.round
-
-    def of_shard(self, s: int, ids: np.ndarray) -> Tree:
-        return self.crew.read(s, ids)
-
-    def save(self, directory: pathlib.Path) -> None:
-        self.crew.save(directory)
-
-
-def _got(call: Any) -> Any:
-    """What a call returned. An error inside FedLoom or a user's code is that error."""
-    try:
-        return ray.get(call)
-    except RayTaskError as error:
-        if isinstance(error, LOST) or isinstance(error.cause, LOST):
-            raise RayActorError from error
-        raise error.cause from error
-
-
-def _brief(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".:")

@@ -1,5 +1,6 @@
 """The cluster engine: `simulate` with its clients in workers of a Ray cluster. The server is here, in the driver."""
 
+import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -8,8 +9,10 @@ import jax
 import numpy as np
 
 from fedloom.cluster.connect import room_for
-from fedloom.cluster.crew import Crew, CrewStore, Kind
+from fedloom.cluster.crew import Crew
 from fedloom.cluster.server import message_of, updated
+from fedloom.cluster.shard_files import ShardedStore
+from fedloom.cluster.staff import Kind
 from fedloom.cluster.worker import Terms, versions_here
 from fedloom.engines.aggregate import ClientReport, Outcome
 from fedloom.engines.bookkeeping import remember, with_rounds
@@ -19,8 +22,23 @@ from fedloom.engines.memory_store import Memories
 from fedloom.engines.records import Record, Sizes
 from fedloom.engines.run import Run
 from fedloom.engines.sync_clock import NoClock, SyncClock, timed
+from fedloom.engines.trees import Tree, nbytes
 
 EVERY = 30.0  # seconds between words about the workers
+
+
+class CrewStore(ShardedStore):
+    """The memories of a run that workers have, as its records show them."""
+
+    def __init__(self, crew: Crew):
+        self.crew, self.blank, self.known, self.shards = crew, crew.blank, crew.known, crew.shards
+        self.round = crew.run.start.round
+
+    def of_shard(self, s: int, ids: np.ndarray) -> Tree:
+        return self.crew.read(s, ids)
+
+    def save(self, directory: pathlib.Path) -> None:
+        self.crew.save(directory)
 
 
 def run_records(
@@ -44,7 +62,7 @@ def crew_of(run: Run, make: Callable[..., Run], given: Sequence[Any]) -> Crew:
     """Workers for a run, on the cluster that this process is connected to."""
     assert run.plan is not None
     assert run.plan.shards is not None
-    workers, cpus, nodes = room_for(run.plan.shards)
+    workers, cpus, nodes = room_for(run.plan.shards, nbytes(run.federation))
     kind = Kind(cpus, bool(jax.dtypes.canonicalize_dtype(float) == np.float64))
     terms = Terms(versions_here(), run.plan.shards, -(-run.plan.shards // nodes))
     return Crew(run, make, given, terms, workers, kind)

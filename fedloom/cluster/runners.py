@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from fedloom.cluster.connect import cluster_cpus
-from fedloom.cluster.crew import dismiss_all
+from fedloom.cluster.staff import dismiss_all
 from fedloom.cluster.worker import check_versions, keep_programs, versions_here
 
 MOST_TRIES = 5  # of one call: its process may die for reasons of its own

@@ -68,8 +68,6 @@ def sharded(run: Run, shards: int | None, usual: Callable[[int], int]) -> Run:
         raise ValueError(f"shards must be a positive integer, got {shards!r}.")
     if before is not None and {shards, given} - {None, before.shards}:
         raise ValueError(f"shards: the run that is resumed has {before.shards}; its bits depend on them.")
-    if run.plan is not None and run.plan.devices > 1:
-        raise ValueError("plan: on a cluster a part of a cohort runs on one device; leave the number of devices out.")
     number = shards or given or (before.shards if before is not None else None) or usual(run.cohort_room)
     number = min(number, run.federation.clients)
     lanes = run.plan.lanes if run.plan is not None else before.lanes if before is not None else None

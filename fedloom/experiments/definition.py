@@ -37,10 +37,8 @@ from fedloom.tasks.evaluated import ENTRIES
 
 
 def _integer(least: int) -> Domain:
-    return Domain(
-        f"an integer from {least} to 2^32 - 1",
-        lambda v: isinstance(v, int) and not isinstance(v, bool) and least <= v < 2**32,
-    )
+    words = f"an integer from {least} to 2^32 - 1"
+    return Domain(words, lambda v: isinstance(v, int) and not isinstance(v, bool) and least <= v < 2**32)
 
 
 _task = Domain("a name or a Task", lambda v: isinstance(v, str | Task))
@@ -249,11 +247,7 @@ class Experiment:
             plan=None if self.plan == "auto" else Plan.from_text(self.plan),
         )
         if self.engine == "ray":
-            need_ray()
-            if run.plan is not None and run.plan.devices > 1:
-                raise ValueError(
-                    "plan: on a cluster a part of a cohort runs on one device; leave the number of devices out."
-                )
+            need_ray(run)
         if name_of(self.algorithm, ALGORITHMS) is None or name_of(self.solver, SOLVERS) is None:
             _try(run)
         if self.own_models and self.algorithm.own_model(self.algorithm.init_client(loaded.w)) is None:
