@@ -214,7 +214,7 @@ def balance() -> None:
                     code = f"import os; os.sched_setaffinity(0, {{{CORES[1]}}})\nwhile True: pass"
                     busy = subprocess.Popen([sys.executable, "-c", code])
                 if how == "by halves":
-                    setattr(crew_file, "assigned", lambda work, pace, *more: assigned(work, dict.fromkeys(pace, 1.0)))  # noqa: B010
+                    setattr(crew_file, "assigned", lambda work, pace: assigned(work, dict.fromkeys(pace, 1.0)))  # noqa: B010
                 try:
                     of_turn.append(statistics.median(seconds_of_rounds(work(fl.on_ray, shards=8), 4)))
                 finally:

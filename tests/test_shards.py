@@ -1,4 +1,7 @@
-"""Shards without a cluster: parts of clients, computed one by one, are a round of `simulate`; loans change nothing."""
+"""Shards without a cluster: parts of clients, computed one by one, are a round of `simulate`."""
+
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -6,7 +9,7 @@ import pytest
 
 import fedloom as fl
 from fedloom import cohorts
-from fedloom.cluster.assignment import assigned
+from fedloom.cluster.assignment import assigned, moves
 from fedloom.cluster.server import message_of, together, updated
 from fedloom.cluster.shard import Computer, Part, Shard, places
 from fedloom.cluster.shard_files import FileStore, read_shard, shard_file, write_shard
@@ -20,8 +23,8 @@ from tests.federations import FEDERATION, W, bits, last, least_squares
 from tests.test_engines import MINIBATCH, RULES
 
 
-def by_hand(run, away=lambda s, t: False, watch=lambda t, shards: None):
-    """The rounds of a run, shard after shard; `away` says which parts are computed with memories that are lent."""
+def by_hand(run, watch=lambda t, shards: None):
+    """The rounds of a run, shard after shard."""
     count, computer, server = run.plan.shards, Computer(run), run.start.server
     shards = [Shard(run, s, count, 1) for s in range(count)]
     gradients = 0
@@ -32,13 +35,7 @@ def by_hand(run, away=lambda s, t: False, watch=lambda t, shards: None):
             message = jax.device_get(message_of(run.algorithm, server, e))
             for s, i in where.items():
                 part = Part(s, shards[s].number, t, e, Draw(*(x[i] for x in draw)), room, active)
-                if computer.stateless:
-                    answers[s] = computer(part, message, None)
-                elif away(s, t):
-                    answers[s], lent = computer.away(part, message, shards[s].lend_rows(part))
-                    shards[s].take_rows_back(part, lent, answers[s].report)
-                else:
-                    answers[s] = computer(part, message, shards[s])
+                answers[s] = computer(part, message, None if computer.stateless else shards[s])
             sums, report = together(answers, where, room)
             gradients += int(report.gradients.sum())
             counted = False
@@ -69,13 +66,13 @@ def pairs():
 
 @pytest.mark.parametrize(("case", "rule"), list(pairs()))
 def test_shards_equal_simulate(case, rule):
-    """Server, memories and gradients; some memories are lent in every second round."""
+    """Server, memories and gradients."""
     solver = case.solver or usual_solver(case.algorithm)
     if rule == "stragglers" and "work" not in solver.offers:
         solver = fl.GD(0.2, 3)
     run = run_of(case.algorithm, FEDERATION, solver, 3, RULES[rule])
     one = last(fl.simulate, case.algorithm, FEDERATION, solver, W, 3, cohort=RULES[rule], seed=5)
-    server, memories, gradients = by_hand(run, away=lambda s, t: (s + t) % 2 == 0)
+    server, memories, gradients = by_hand(run)
     assert relative_difference(server, one.server) < 1e-12
     assert gradients == one.counters.gradients
     if jax.tree.leaves(case.algorithm.init_client(W)):
@@ -96,12 +93,6 @@ def test_shards_of_ragged_clients_equal_simulate(algorithm, solver, lanes):
     assert gradients == one.counters.gradients
     if algorithm == MINIBATCH["scaffold"][0]:
         assert sorted(memories) == sorted(one.clients)
-
-
-def test_a_loan_changes_no_bit_whoever_computes():
-    args = (fl.Scaffold(), FEDERATION, fl.GD(0.2, 3), 6, cohorts.bernoulli(0.6))
-    at_home, lent = by_hand(run_of(*args)), by_hand(run_of(*args), away=lambda s, t: True)
-    assert bits(at_home) == bits(lent)
 
 
 def test_a_part_that_is_not_the_next_one_is_refused():
@@ -198,12 +189,14 @@ def test_a_slow_worker_gets_its_part_only():
     assert sum(w == 1 for w in found.values()) == 10
 
 
-@pytest.mark.parametrize(("move", "lent"), [(10.0, 0), (0.1, 2)])
-def test_memories_are_lent_only_where_it_ends_sooner(move, lent):
-    """Four parts of the same worker, another one without any."""
-    home = dict.fromkeys(range(4), 0)
-    found = assigned(dict.fromkeys(range(4), 1.0), {0: 1.0, 1: 1.0}, home, dict.fromkeys(range(4), move))
-    assert sum(w == 1 for w in found.values()) == lent
+def test_shards_with_memories_move_to_quicker_workers_and_to_new_ones():
+    """Eight shards: half as fast keeps a third; a worker that has come gets its part; small gains move nothing."""
+    two = {0: [0, 2, 4, 6], 1: [1, 3, 5, 7]}
+    assert moves(two, {0: 1.0, 1: 1.1}, 1.25) == []
+    assert moves(two, {0: 1.0, 1: 2.5}, 1.25) == [(7, 1, 0), (5, 1, 0)]
+    assert len(moves(two, {0: 1.0, 1: 5.0}, 1.01)) == 3
+    assert len(moves({**two, 2: []}, {0: 1.0, 1: 1.0, 2: 1.0}, 1.01)) == 2
+    assert moves({0: [0, 1]}, {0: 1.0}, 1.25) == []
 
 
 # Plans.
@@ -222,3 +215,31 @@ def test_the_number_of_shards_is_part_of_the_plan():
     assert sharded(resumed, None, lambda cohort: 1).plan == Plan(2, shards=3)
     with pytest.raises(ValueError, match="the run that is resumed has 3"):
         sharded(resumed, 4, lambda cohort: 1)
+
+
+# Classes of a script.
+
+
+def test_a_class_of_a_script_arrives_in_another_process_as_a_pytree(tmp_path):
+    """Pickled by value, as Ray does it with classes of a script or a notebook."""
+    pickle = pytest.importorskip("ray.cloudpickle", reason="needs Ray: pip install 'fedloom[ray]'")
+    made = {"__name__": "__main__"}
+    exec(
+        "import fedloom as fl\n"
+        "@fl.frozen\n"
+        "class Mine(fl.FedAvg):\n"
+        "    'One of my own.'\n"
+        "    more: float = fl.hyper(fl.hyperparameters.positive, 'a number', default=2.0)\n",
+        made,
+    )
+    (tmp_path / "it").write_bytes(pickle.dumps(made["Mine"](lr=0.5)))
+    code = (
+        "import sys, pickle, jax\n"
+        "found = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "assert jax.tree.leaves(found) == [0.5, 2.0], found\n"
+        "print(type(found).__name__, jax.tree.map(lambda x: 2 * x, found).lr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "it")], capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.stdout == "Mine 1.0\n", done.stderr

@@ -14,9 +14,9 @@ import jax
 import numpy as np
 import ray
 
-from fedloom.cluster.assignment import assigned
+from fedloom.cluster.assignment import assigned, moves
 from fedloom.cluster.server import together
-from fedloom.cluster.shard import Answer, Lent, Part, places
+from fedloom.cluster.shard import Answer, Part, Rows, places
 from fedloom.cluster.shard_files import FileStore, shard_file
 from fedloom.cluster.staff import LOST, Kind, Staff, brief, ended, got
 from fedloom.cluster.worker import Memories, Terms
@@ -31,7 +31,8 @@ from fedloom.engines.trees import Tree, nbytes
 SMALL = 100_000  # bytes of a message that goes with each call; a larger one is put where all workers of a node see it
 REPLAY_SECONDS = 60.0  # of exchanges since memories were saved: more would take too long to do again
 REPLAY_BYTES = 2**30  # of messages since then
-LATENCY, BANDWIDTH = 5e-3, 150e6  # seconds, bytes/s: about what it takes to lend memories to another worker
+GAIN = 1.25  # times shorter that exchanges must become before a shard moves to another worker
+LOOK = 20  # exchanges between two looks at who takes longest
 FRESH = 0.3  # the weight of the newest measurement in a worker's pace
 
 
@@ -126,21 +127,21 @@ class Crew(Staff):
                 if s in entry.parts and entry.parts[s].number >= self.base[s].number
             ]
             calls.append((s, w, self.workers[w].begin_shard.remote(s, self._saved(s), self.base[s].number, replay)))
-        while True:  # a worker that has come gets shards of those who have most
-            most, least = max(shared, key=lambda w: len(shared[w])), min(shared, key=lambda w: len(shared[w]))
-            movable = [s for s in shared[most] if s in self.home]
-            if len(shared[most]) - len(shared[least]) < 2 or not movable:
-                break
-            shared[most].remove(movable[-1])
-            shared[least].append(movable[-1])
-            memories = self.workers[most].memories.remote(movable[-1])
-            begun = self.workers[least].begin_shard.remote(movable[-1], memories, self.number[movable[-1]], [])
-            calls.append((movable[-1], least, begun))
+        homes = {w: [s for s in own if s in self.home] for w, own in shared.items()}
+        for s, old, new in moves(homes, self._paces(), GAIN) if not calls and self._look() else []:
+            memories = self.workers[old].memories.remote(s)
+            calls.append((s, new, self.workers[new].begin_shard.remote(s, memories, self.number[s], [])))
+            self.bytes += nbytes(self.blank) * int(np.sum(self.known[s :: self.shards]))
         for s, w, call in calls:
             got(call)
             if s in self.home:
                 self.workers[self.home[s]].end_shard.remote(s)
             self.home[s] = w
+
+    def _look(self) -> bool:
+        """Is it time to see whether shards should move? Also when somebody has come."""
+        someone_has_none = len(set(self.home.values())) < min(len(self.workers), self.shards)
+        return someone_has_none or len(self.log) % LOOK == LOOK - 1
 
     def _saved(self, s: int) -> Memories:
         """The memories that a shard begins again with."""
@@ -148,7 +149,7 @@ class Crew(Staff):
             return self.base[s].file
         ids = np.flatnonzero(self.replica.known)
         ids = ids[ids % self.shards == s]
-        return Lent(ids, jax.tree.map(np.asarray, self.replica.read(ids))) if len(ids) else None
+        return Rows(ids, jax.tree.map(np.asarray, self.replica.read(ids))) if len(ids) else None
 
     @property
     def replica(self) -> MemoryStore:
@@ -185,34 +186,12 @@ class Crew(Staff):
         return together(answers, where, room)
 
     def _ask(self, parts: Mapping[int, Part], message: Tree, sent: Any, answers: dict[int, Answer]) -> None:
-        """Have the parts computed that have no answer yet."""
+        """Have the parts computed that have no answer yet: where their memories are, or by whoever ends soonest."""
         missing = {s: part for s, part in parts.items() if s not in answers}
         work = {s: self._work(part) for s, part in missing.items()}
-        rows = {s: nbytes(self.blank) * len(part.draw.ids) for s, part in missing.items()}
-        move = {s: LATENCY + 2 * rows[s] / BANDWIDTH for s in missing}
-        if self.stateful and len(self.pace) < len(self.workers):  # what a loan would gain is not known yet
-            where = {s: self.home[s] for s in missing}
-        else:
-            usual = float(np.mean(list(self.pace.values()))) if self.pace else 1.0
-            pace = {w: self.pace.get(w, usual) for w in self.workers}
-            where = assigned(work, pace, self.home if self.stateful else None, move)
-        away = [s for s, w in where.items() if self.stateful and self.home[s] != w]
-        # All loans are asked for first and given back last, so that nobody waits for a worker that waits for him.
-        lent = {s: self.workers[self.home[s]].lend.remote(missing[s]) for s in away}
-        batches = {w: [s for s in missing if where[s] == w and s not in away] for w in self.workers}
-        calls = {
-            w: self.workers[w].compute.remote([missing[s] for s in batch], sent)
-            for w, batch in batches.items()
-            if batch
-        }
-        loans = {
-            s: self.workers[where[s]].compute_away.options(num_returns=2).remote(missing[s], sent, lent[s])
-            for s in away
-        }
-        back = {
-            s: self.workers[self.home[s]].take_back.remote(missing[s], answer, rest)
-            for s, (answer, rest) in loans.items()
-        }
+        where = {s: self.home[s] for s in missing} if self.stateful else assigned(work, self._paces())
+        batches = {w: [s for s in missing if where[s] == w] for w in set(where.values())}
+        calls = {w: self.workers[w].compute.remote([missing[s] for s in own], sent) for w, own in batches.items()}
         failed: Exception | None = None
         for w, call in calls.items():
             try:
@@ -222,17 +201,14 @@ class Crew(Staff):
                 continue
             answers.update(found)
             self._measure(w, [(missing[s].e, work[s], answer) for s, answer in found.items()])
-        for s in away:
-            try:
-                got(back[s])
-                answers[s] = got(loans[s][0])
-            except LOST as error:
-                failed = error
-        asked = {where[s] for s in missing}
-        self.bytes += nbytes(message) * len(asked) + sum(nbytes(a.sums) for s, a in answers.items() if s in missing)
-        self.bytes += 2 * sum(rows[s] for s in away)
+            self.bytes += nbytes(message) + sum(nbytes(answer.sums) for answer in found.values())
         if failed is not None:
             raise failed
+
+    def _paces(self) -> dict[int, float]:
+        """Seconds of a step of each worker; of one that has not been measured, the usual."""
+        usual = float(np.mean(list(self.pace.values()))) if self.pace else 1.0
+        return {w: self.pace.get(w, usual) for w in self.workers}
 
     def _work(self, part: Part) -> float:
         """Steps of a part; clients, where steps are not known."""

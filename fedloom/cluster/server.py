@@ -23,11 +23,16 @@ def together(
         np.ones(room, bool), np.zeros(room, np.int64), np.full(room, -math.inf), np.zeros(room, np.int64)
     )
     sums: Sums | None = None
+    same = all(answer.sums.total is None for answer in answers.values())
     for s in sorted(answers):
         own = answers[s].sums
+        if own.total is None and not same:
+            own = own._replace(total=own.replies)
         sums = own if sums is None else jax.tree.map(np.add, sums, own)
         for whole, part in zip(report, answers[s].report, strict=True):
             whole[where[s]] = part
+    if sums is not None and same:
+        sums = sums._replace(total=sums.replies)
     return sums, report
 
 

@@ -42,7 +42,7 @@ class Part(NamedTuple):
 class Answer(NamedTuple):
     """What comes of a part."""
 
-    sums: Sums
+    sums: Sums  # total None: the same as replies
     report: ClientReport  # [clients of the part]
     seconds: float  # that it took
 
@@ -53,8 +53,8 @@ def places(draw: Draw, shards: int) -> dict[int, np.ndarray]:
     return {s: np.flatnonzero(owner == s) for s in np.unique(owner).tolist()}
 
 
-class Lent(NamedTuple):
-    """Memories of the clients of a part, on their way to whoever computes it, or back."""
+class Rows(NamedTuple):
+    """Memories of clients, on their way from one process to another."""
 
     ids: np.ndarray  # increasing
     rows: Tree  # [ids, ...]
@@ -87,30 +87,18 @@ class Shard:
             self.store.known[counted] = self.changed[counted] = True
         self.number += 1
 
-    def lend_rows(self, part: Part) -> Lent:
-        """The rows of the part's clients alone, for somebody else to compute with."""
-        table = self.lend(part)
-        slots = self.slots(part.draw.ids)
-        return Lent(part.draw.ids, jax.tree.map(lambda r: np.asarray(r[slots]), table))
-
-    def take_rows_back(self, part: Part, lent: Lent, report: ClientReport) -> None:
-        """What `lend_rows` gave, after the part."""
-        table = self.lend(part)
-        slots = self.slots(lent.ids)
-        self.take_back(part, jax.tree.map(lambda r, x: r.at[slots].set(x), table, lent.rows), report)
-
     def read(self, ids: np.ndarray) -> Tree:
         """The memories of these clients, who have some."""
         return jax.tree.map(np.asarray, self.store.read(ids // self.shards))
 
-    def memories(self, since: bool = False) -> Lent:
+    def memories(self, since: bool = False) -> Rows:
         """All memories, or those that changed since this was last asked."""
         own = np.flatnonzero(self.changed if since else self.store.known)
         if since:
             self.changed[:] = False
-        return Lent(own * self.shards + self.s, jax.tree.map(np.asarray, self.store.read(own)))
+        return Rows(own * self.shards + self.s, jax.tree.map(np.asarray, self.store.read(own)))
 
-    def begin(self, memories: Lent | None, number: int) -> None:
+    def begin(self, memories: Rows | None, number: int) -> None:
         """Go on from these memories, as they were after so many parts."""
         self.number = number
         if memories is not None and len(memories.ids):
@@ -137,15 +125,6 @@ class Computer:
             shard.take_back(part, rows, report)
         return Answer(sums, report, time.perf_counter() - began)
 
-    def away(self, part: Part, message: Tree, lent: Lent) -> tuple[Answer, Lent]:
-        """The answer of a part whose memories are somebody else's, and these after it."""
-        began = time.perf_counter()
-        short = part.room - len(lent.ids)
-        rows = jax.tree.map(lambda x: np.concatenate([x, np.zeros((short, *x.shape[1:]), x.dtype)]), lent.rows)
-        sums, rows, report = self._run(part, message, rows, lambda ids: np.searchsorted(lent.ids, ids))
-        own = jax.tree.map(lambda x: np.asarray(x)[: len(lent.ids)], rows)
-        return Answer(sums, report, time.perf_counter() - began), Lent(lent.ids, own)
-
     def _run(self, part: Part, message: Tree, rows: Tree, slots: Any) -> tuple[Sums, Tree, ClientReport]:
         run = self.run
         cohort = cohort_arrays(run.p, [part.draw], slots, 1, part.room)
@@ -155,6 +134,8 @@ class Computer:
         sums, rows, report = run_part(
             run.algorithm, run.solver, self.federation, message, rows, cohort, packing, part.t, part.active, part.e
         )
+        if np.array_equal(part.draw.weight, run.p[part.draw.ids]):  # as usual: then they are the same sums
+            sums = sums._replace(total=None)
         sums, report = jax.device_get((sums, report))
         return sums, rows, ClientReport(*(x[: len(part.draw.ids)] for x in report))
 

@@ -9,7 +9,7 @@ from typing import Any, final
 import jax
 import numpy as np
 
-from fedloom.cluster.shard import Lent
+from fedloom.cluster.shard import Rows
 from fedloom.engines.memory_store import MemoryStore, store_for, write
 from fedloom.engines.trees import Array, Tree
 
@@ -18,7 +18,7 @@ def shard_file(directory: pathlib.Path, s: int) -> pathlib.Path:
     return directory / f"shard-{s}.npz"
 
 
-def write_shard(path: pathlib.Path, memories: Lent) -> None:
+def write_shard(path: pathlib.Path, memories: Rows) -> None:
     """Write all memories of a shard. The file counts only once a checkpoint names its directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "wb") as file:
@@ -28,13 +28,13 @@ def write_shard(path: pathlib.Path, memories: Lent) -> None:
         os.fsync(file.fileno())
 
 
-def read_shard(path: pathlib.Path, blank: Tree, ids: bool = False) -> Lent:
+def read_shard(path: pathlib.Path, blank: Tree, ids: bool = False) -> Rows:
     """The memories of a shard, which are like `blank`; with `ids` only whose they are."""
     leaves, structure = jax.tree.flatten(blank)
     try:
         with np.load(path, allow_pickle=False) as arrays:
             rows = () if ids else jax.tree.unflatten(structure, [arrays[f"memory {i}"] for i in range(len(leaves))])
-            return Lent(arrays["clients"], rows)
+            return Rows(arrays["clients"], rows)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} cannot be read: {error}.") from error
 

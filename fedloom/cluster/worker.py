@@ -12,14 +12,14 @@ import jax
 import numpy as np
 import ray
 
-from fedloom.cluster.shard import Answer, Computer, Lent, Part, Shard
+from fedloom.cluster.shard import Answer, Computer, Part, Rows, Shard
 from fedloom.cluster.shard_files import read_shard, write_shard
 from fedloom.engines.run import Run
 from fedloom.engines.trees import Tree, nbytes
 from fedloom.places import cache_directory
 from fedloom.version import __version__
 
-Memories = Lent | str | None  # of a shard: themselves, the file that has them, or none yet
+Memories = Rows | str | None  # of a shard: themselves, the file that has them, or none yet
 
 
 class Terms(NamedTuple):
@@ -88,23 +88,11 @@ class Worker:
             self.computer(part, message, None if self.computer.stateless else self.shards[part.shard]) for part in parts
         ]
 
-    def lend(self, part: Part) -> Lent:
-        """Memories for a part that another worker computes."""
-        return self.shards[part.shard].lend_rows(part)
-
-    def compute_away(self, part: Part, message: Tree, lent: Lent) -> tuple[Answer, Lent]:
-        """The answer of a part whose memories another worker has, and these after it."""
-        return self.computer.away(part, message, lent)
-
-    def take_back(self, part: Part, answer: Answer, lent: Lent) -> None:
-        """Memories that were lent."""
-        self.shards[part.shard].take_rows_back(part, lent, answer.report)
-
     def read(self, s: int, ids: np.ndarray) -> Tree:
         """Memories of clients of a shard."""
         return self.shards[s].read(ids)
 
-    def memories(self, s: int, since: bool = False) -> Lent:
+    def memories(self, s: int, since: bool = False) -> Rows:
         """All memories of a shard, or those that have changed since the last time."""
         return self.shards[s].memories(since)
 

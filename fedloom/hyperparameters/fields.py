@@ -8,6 +8,7 @@ and documentation are made from `dataclasses.fields`.
 import dataclasses
 import difflib
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
@@ -113,8 +114,27 @@ def frozen(cls: type[T]) -> type[T]:
     if not hasattr(cls, "__post_init__"):
         cls.__post_init__ = check_fields  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True)(cls)
+    if cls.__reduce__ in (object.__reduce__, _reduced):
+        cls.__reduce__ = _reduced  # type: ignore[method-assign]
     _register(cls)
     return cls
+
+
+def _reduced(self: Any) -> tuple[Any, ...]:
+    """How a value is pickled: a class of a script or a notebook arrives in another process without its decorator."""
+    return _unpickled, (type(self), dict(vars(self)))
+
+
+def _unpickled(cls: type, values: dict[str, Any]) -> Any:
+    if cls not in _registered:
+        _register(cls)
+    made: Any = object.__new__(cls)
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+_registered: "weakref.WeakSet[type]" = weakref.WeakSet()
 
 
 def _register(cls: type) -> None:
@@ -142,6 +162,7 @@ def _register(cls: type) -> None:
         return value
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    _registered.add(cls)
 
 
 def per_client_fields(value: Any) -> dict[str, Any]:
