@@ -60,7 +60,7 @@ def test_equals_simulate(cluster, case, rule):
     ("algorithm", "solver"),
     [
         pytest.param(*case, id=name, marks=() if name == "feddane" else pytest.mark.exhaustive)
-        for name, case in MINIBATCH.items()
+        for name, case in {**MINIBATCH, "optax": (fl.FedAvg(), fl.Optax(batch_size=4))}.items()
     ],
 )
 def test_equals_simulate_on_minibatches_of_ragged_clients(cluster, algorithm, solver):
@@ -150,6 +150,38 @@ def test_workers_that_die_at_any_moment_change_no_bit(cluster, undisturbed, sche
 
     assert run(after=after) == undisturbed
     assert len(crews[0].lost) >= 2  # they died while they were needed
+
+
+def test_memories_that_have_moved_are_as_safe_as_others(cluster, undisturbed):
+    """From a record on: shards leave a slow worker, memories are saved by the driver, and then all workers die."""
+    from fedloom.cluster import crew as crew_file
+
+    args = (fl.FedDR(eta=1.5, alpha=1.2), FEDERATION, fl.GD(0.2, 3), W, ROUNDS)
+    more = {"cohort": cohorts.uniform(5), "seed": 7, "shards": 4}
+    for record in fl.on_ray(*args, **more, chunk=5):
+        if record.round == 10:
+            kept = record.keep()
+            break
+    found, moved = [], []
+    for record in fl.on_ray(*args, **more, resume=kept):
+        found.append((bits(record.server), record.counters))
+        crew = record.clients.store.crew
+        if record.round == 13:
+            before, slow = dict(crew.home), min(crew.workers)
+            crew.pace = {w: 100.0 if w == slow else 1.0 for w in crew.workers}
+            crew.exchanges = crew_file.LOOK - 1  # it is time to look
+        elif record.round == 14:
+            moved = [s for s in before if crew.home[s] != before[s]]
+        elif record.round == 20:
+            crew.remember()
+            assert len(crew.log) == 0
+        elif record.round == 25:
+            for pid in workers(record):
+                kill(pid)
+    assert moved
+    rows, memories = undisturbed
+    assert found == rows[10:]
+    assert {k: bits(record.clients[k]) for k in record.clients} == memories
 
 
 def test_a_worker_that_dies_during_recovery_changes_no_bit(cluster, undisturbed, monkeypatch):

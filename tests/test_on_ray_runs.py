@@ -17,7 +17,7 @@ from fedloom.cli import main
 from fedloom.experiments import checkpoint, experiment, read, resume, run
 from fedloom.experiments.runs import finish
 from tests import conftest
-from tests.ray_cluster import ENVIRONMENT, ROOT, kill, later, two_nodes
+from tests.ray_cluster import ENVIRONMENT, NODE, ROOT, kill, later, two_nodes
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'fedloom[ray]'")
 
@@ -63,10 +63,11 @@ def test_a_driver_that_is_killed_again_and_again_is_resumed_to_the_same_log(clus
     for seconds in (0.0, 0.0, 1e9):
         _killed(cluster, directory, seconds, rng)
     assert len(log_of(directory).splitlines()) < ROUNDS
-    node = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1", include_dashboard=False)
-    cluster.remove_node(cluster.list_all_nodes()[1])  # another cluster than the one that it began on
-    assert node
-    ended = resume(directory, checkpoint_seconds=0)
+    cluster.remove_node(cluster.list_all_nodes()[1])  # it goes on with another number of machines
+    try:
+        ended = resume(directory, checkpoint_seconds=0)
+    finally:
+        cluster.add_node(**NODE)
     assert log_of(directory) == log_of(tmp_path / "whole")
     assert read(directory).w.tobytes() == np.asarray(whole.w).tobytes()
     assert ended.finished
@@ -200,6 +201,31 @@ def test_a_node_that_differs_is_refused_before_the_work(cluster, monkeypatch):
 
     with pytest.raises(ValueError, match="of the cluster: mnist is not in the data directory"):
         fl.on_ray(args[0], here_only, *args[2:], shards=2)
+
+
+def test_a_node_without_room_for_the_data_is_refused(cluster, monkeypatch):
+    import ray
+
+    from fedloom.cluster.connect import room_for
+
+    small = {"Alive": True, "NodeManagerAddress": "10.0.0.7", "Resources": {"CPU": 4.0, "memory": 10e9}}
+    monkeypatch.setattr(ray, "nodes", lambda: [small, {**small, "Resources": {"CPU": 4.0, "memory": 99e9}}])
+    assert room_for(16, 2 * 10**9) == (8, 1.0, 2)
+    assert room_for(3, 3 * 10**9) == (3, 2.0, 2)  # fewer workers, which have more CPUs
+    with pytest.raises(ValueError, match=r"take 3 GB in each of up to 4 workers of node 10.0.0.7, which has 10 GB"):
+        room_for(16, 3 * 10**9)
+
+
+def test_a_torch_module_from_a_file_runs_on_a_cluster(cluster, tmp_path):
+    """Its clients are computed outside JAX, in workers that import the file themselves."""
+    pytest.importorskip("torch", reason="needs PyTorch: pip install 'fedloom[torch]'")
+    task = f"{ROOT}/examples/torch_cnn.py:task"
+    common = ["--algorithm", "scaffold", "--rounds", "1", "--cohort.m", "4", "--quiet"]
+    assert main(["run", task, *common, "--engine", "ray", "--shards", "2", "--out", str(tmp_path / "there")]) == 0
+    assert main(["run", task, *common, "--out", str(tmp_path / "here")]) == 0
+    there, here = (read(tmp_path / name).rows[-1] for name in ("there", "here"))
+    assert there["test loss"] == pytest.approx(here["test loss"], rel=1e-4)
+    assert there["gradients"] == here["gradients"]
 
 
 def test_there_is_no_cluster(cluster, monkeypatch, tmp_path, capsys):

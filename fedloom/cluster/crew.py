@@ -24,7 +24,7 @@ from fedloom.cohorts import Draw
 from fedloom.engines.aggregate import ClientReport, Sums
 from fedloom.engines.costs import LocalSteps
 from fedloom.engines.memory_store import Memories as RecordedMemories
-from fedloom.engines.memory_store import MemoryStore, first_store, write
+from fedloom.engines.memory_store import first_store, write
 from fedloom.engines.run import Run
 from fedloom.engines.trees import Tree, nbytes
 
@@ -68,15 +68,17 @@ class Crew(Staff):
         self.warm: set[tuple[int, int]] = set()  # workers that have compiled an exchange
         self.log: list[Entry] = []
         self.seconds = self.since = 0.0  # of exchanges in all, and since memories were saved
-        self.busy, self.bytes, self.log_bytes = 0.0, 0, 0
+        self.busy, self.bytes, self.log_bytes, self.exchanges = 0.0, 0, 0, 0
         start = run.start.clients.store if isinstance(run.start.clients, RecordedMemories) else None
         self.base = [Base(0)] * self.shards
         if isinstance(start, FileStore) and start.shards == self.shards:
             self.base = [Base(0, str(shard_file(start.directory, s))) for s in range(self.shards)]
-        self._replica: MemoryStore | None = None
         self.known = np.zeros(run.federation.clients, bool) if start is None else start.known.copy()
         for k in {} if start is not None else run.start.clients:
             self.known[k] = True
+        # The driver's own copy of memories: those at the start, unless files have them, and what `remember` adds.
+        anew = run._replace(start=run.start._replace(clients={})) if isinstance(start, FileStore) else run
+        self.replica = first_store(anew)
         self.hire(workers)
 
     def end(self) -> None:
@@ -108,11 +110,13 @@ class Crew(Staff):
             if at is None or standing[at].get(s) != self.number[s] + (s in answers):
                 self.home.pop(s, None)
                 answers.pop(s, None)  # its memories are lost with it, so that the part is done again
-            if at is not None and s not in self.home:
-                self.workers[at].end_shard.remote(s)
+        for w, there in standing.items():
+            for s in there:
+                if self.home.get(s) != w:  # also one that had just begun when another worker was lost
+                    self.workers[w].end_shard.remote(s)
 
-    def settle(self) -> None:
-        """Let new workers join, and give every shard a home."""
+    def settle(self, move: bool = False) -> None:
+        """Let new workers join, and give every shard a home; another one, if that is better and it may `move`."""
         self.wait_for_workers()
         if not self.stateful:
             return
@@ -128,7 +132,7 @@ class Crew(Staff):
             ]
             calls.append((s, w, self.workers[w].begin_shard.remote(s, self._saved(s), self.base[s].number, replay)))
         homes = {w: [s for s in own if s in self.home] for w, own in shared.items()}
-        for s, old, new in moves(homes, self._paces(), GAIN) if not calls and self._look() else []:
+        for s, old, new in moves(homes, self._paces(), GAIN) if move and not calls and self._look() else []:
             memories = self.workers[old].memories.remote(s)
             calls.append((s, new, self.workers[new].begin_shard.remote(s, memories, self.number[s], [])))
             self.bytes += nbytes(self.blank) * int(np.sum(self.known[s :: self.shards]))
@@ -141,7 +145,7 @@ class Crew(Staff):
     def _look(self) -> bool:
         """Is it time to see whether shards should move? Also when somebody has come."""
         someone_has_none = len(set(self.home.values())) < min(len(self.workers), self.shards)
-        return someone_has_none or len(self.log) % LOOK == LOOK - 1
+        return someone_has_none or self.exchanges % LOOK == LOOK - 1
 
     def _saved(self, s: int) -> Memories:
         """The memories that a shard begins again with."""
@@ -150,13 +154,6 @@ class Crew(Staff):
         ids = np.flatnonzero(self.replica.known)
         ids = ids[ids % self.shards == s]
         return Rows(ids, jax.tree.map(np.asarray, self.replica.read(ids))) if len(ids) else None
-
-    @property
-    def replica(self) -> MemoryStore:
-        """The driver's own copy of memories: those at the start, and what `remember` adds."""
-        if self._replica is None:
-            self._replica = first_store(self.run)
-        return self._replica
 
     # Exchanges.
 
@@ -167,15 +164,19 @@ class Crew(Staff):
         parts = {s: Part(s, self.number[s], t, e, Draw(*(x[i] for x in draw)), room, active) for s, i in where.items()}
         sent = ray.put(message) if nbytes(message) > SMALL else message
         answers: dict[int, Answer] = {}
+        moving = True  # between exchanges only
         while True:
             try:
-                self.settle()
+                self.settle(moving)
+                moving = False
                 self._ask(parts, message, sent, answers)
                 break
             except LOST:
+                moving = False
                 self.roll_call(parts, answers)
         for s in parts:
             self.number[s] += 1
+        self.exchanges += 1
         spent = time.perf_counter() - began
         self.seconds, self.since = self.seconds + spent, self.since + spent
         if self.stateful:

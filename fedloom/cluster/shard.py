@@ -102,7 +102,9 @@ class Shard:
         """Go on from these memories, as they were after so many parts."""
         self.number = number
         if memories is not None and len(memories.ids):
-            write(self.store, memories.ids // self.shards, memories.rows)
+            own = memories.ids // self.shards
+            write(self.store, own, memories.rows)
+            self.changed[own] = True  # since when, only the one who had them before knew
 
 
 class Computer:
