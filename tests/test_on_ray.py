@@ -190,7 +190,7 @@ def test_a_worker_that_dies_during_recovery_changes_no_bit(cluster, undisturbed,
 
     settle, deaths = Crew.settle, []
 
-    def settled(crew):
+    def settled(crew, *move):
         lost = set(range(crew.shards)) - crew.home.keys()
         if crew.log and lost and len(deaths) == 1:
             import ray
@@ -198,7 +198,7 @@ def test_a_worker_that_dies_during_recovery_changes_no_bit(cluster, undisturbed,
             deaths.append(next(iter(crew.workers)))
             pid = ray.get(crew.workers[deaths[-1]].where.remote())[1]
             later(random.Random(3).uniform(0, 0.02), kill, pid)
-        settle(crew)
+        settle(crew, *move)
 
     def after(record):
         if record.round == 9:

@@ -216,6 +216,7 @@ def test_a_node_without_room_for_the_data_is_refused(cluster, monkeypatch):
         room_for(16, 3 * 10**9)
 
 
+@pytest.mark.exhaustive
 def test_a_torch_module_from_a_file_runs_on_a_cluster(cluster, tmp_path):
     """Its clients are computed outside JAX, in workers that import the file themselves."""
     pytest.importorskip("torch", reason="needs PyTorch: pip install 'fedloom[torch]'")
