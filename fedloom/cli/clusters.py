@@ -11,13 +11,13 @@ from fedloom.experiments.spread import in_shards, spread_alone, spread_batches
 from fedloom.experiments.study import RunEach
 
 
-def add_address(command: argparse.ArgumentParser, words: str = "with --engine ray: ") -> None:
+def add_address(command: argparse.ArgumentParser, words: str = "with --engine ray", usual: str = " (default)") -> None:
     """Add the option --address."""
     command.add_argument(
         "--address",
         metavar="A",
-        help=f"{words}the address of a Ray cluster, auto for the one that this machine belongs to, or local for the "
-        "cores of this machine (default)",
+        help=f"{words}: the address of a Ray cluster, auto for the one that this machine belongs to, or local for the "
+        f"cores of this machine{usual}",
     )
 
 

@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
         metavar="RUN",
         help="begin this run of a study again, such as fedavg/seed-1; its files are put aside; repeatable",
     )
-    add_address(d, "run what is left on a cluster: ")
+    add_address(d, "run what is left on a cluster", "")
     add_processes(d)
     outputs(d, out=False)
     d.set_defaults(do=_resume)
@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
     e.add_argument("--seeds", metavar="N", help="how many seeds in total, or all of them separated by commas")
     e.add_argument("--algorithms", metavar="+A,+B", help="methods to add, by name or as FILE.py:NAME")
     e.add_argument("--rounds", metavar="N", help="how many rounds in total")
-    add_address(e, "run what is new on a cluster: ")
+    add_address(e, "run what is new on a cluster", "")
     outputs(e, out=False)
     e.set_defaults(do=_extend)
 
