@@ -288,7 +288,7 @@ def test_an_experiment_is_complete_in_its_file():
     e = experiment("digits", "feddr", split={"name": "iid", "clients": 10}, model="2nn", weights="uniform")
     e = dataclasses.replace(e, system=fl.System(), evaluate=("test", "train:100"))
     e = dataclasses.replace(e, loss="cross_entropy", metrics=("mse",), until=("test accuracy >= 0.9",))
-    e = dataclasses.replace(e, label="a", client="b", split_column="c", leave_out=("d",))
+    e = dataclasses.replace(e, label="a", client="b", split_column="c", leave_out=("d",), engine="ray", shards=4)
     plain = tomllib.loads(e.to_toml())
     assert set(plain) == {f.name for f in dataclasses.fields(Experiment)}
     for part in ("algorithm", "solver", "cohort", "system"):

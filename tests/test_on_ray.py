@@ -18,6 +18,12 @@ from tests.ray_cluster import NODE, kill, later, two_nodes
 from tests.test_engines import MINIBATCH, RULES
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'fedloom[ray]'")
+# Ray starts programs, and leaves sockets to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*os.fork.*:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="module")

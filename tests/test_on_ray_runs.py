@@ -20,6 +20,12 @@ from tests import conftest
 from tests.ray_cluster import ENVIRONMENT, NODE, ROOT, kill, later, two_nodes
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'fedloom[ray]'")
+# Ray starts programs, and leaves sockets to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*os.fork.*:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 DRIVER = """
 import sys

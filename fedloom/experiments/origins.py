@@ -53,8 +53,8 @@ def _settings(task: Task, experiment: Experiment) -> list[Setting]:
 
 
 def _differences(experiment: Experiment, setting: Setting) -> list[str]:
-    rounds = dataclasses.replace(experiment, engine="simulate", shards=None)  # a cluster computes the same ones
-    experiment = rounds if experiment.engine == "ray" else experiment
+    if experiment.engine == "ray":  # it computes the same rounds
+        experiment = dataclasses.replace(experiment, engine="simulate", shards=None)
     fields = [
         field for part in FROM_SETTINGS for field in _differ(getattr(experiment, part), getattr(setting, part), part)
     ]

@@ -284,12 +284,16 @@ def _run_healthy(run: PlacedRun, progress: Progress | None, sinks: Sequence[Open
     name, experiment, directory, checked, damaged = run
     if damaged is not None:
         raise Damaged(damaged)
+
+    def say(words: str) -> None:
+        if progress is not None:
+            progress.say(words)
+
     opened = [open_sink(name, experiment, directory) for open_sink in sinks]
     watch: list[Callable[[Row], None]] = [sink.row for sink in opened]
     if progress is not None:
         watch.append(lambda row: progress.row(name, experiment, row))
     try:
-        say = (lambda words: None) if progress is None else progress.say
         result = finish(experiment, directory, name=name, watch=watch, checked=checked, say=say)
     finally:
         for sink in opened:
