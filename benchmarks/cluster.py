@@ -1,10 +1,9 @@
 """What a cluster costs and gains, on this machine: nodes with one core each, on loopback.
 
-python -m benchmarks.cluster [exchange] [scaling] [balance] [population] [model]
+python -m benchmarks.cluster [exchange] [scaling] [population] [model]
 
 exchange    time of an exchange with two workers by the size of the model, beside a round of `simulate`
 scaling     one node against two, a compute-bound and a small workload, in turns
-balance     a worker that is half as fast: parts shared out by the clock, or by halves
 population  100,000 clients with memories over two nodes
 model       on paper, with the constants that `exchange` measured: 10 to 1,000 machines
 
@@ -195,38 +194,6 @@ def _timed(records: Iterator[Any], idle: dict[str, float], name: str) -> list[fl
     return times[3:]
 
 
-def balance() -> None:
-    """Two workers, one of which shares its core with another process: rounds with learned paces, and without."""
-    import subprocess
-    import sys
-
-    from fedloom.cluster import assignment
-    from fedloom.cluster import crew as crew_file
-
-    work = mlp()
-    learned: dict[str, list[float]] = {"by the clock": [], "by halves": [], "both quick": []}
-    assigned = assignment.assigned
-    with nodes(2):
-        for _ in range(3):
-            for how, of_turn in learned.items():
-                busy = None
-                if how != "both quick":
-                    code = f"import os; os.sched_setaffinity(0, {{{CORES[1]}}})\nwhile True: pass"
-                    busy = subprocess.Popen([sys.executable, "-c", code])
-                if how == "by halves":
-                    setattr(crew_file, "assigned", lambda work, pace: assigned(work, dict.fromkeys(pace, 1.0)))  # noqa: B010
-                try:
-                    of_turn.append(statistics.median(seconds_of_rounds(work(fl.on_ray, shards=8), 4)))
-                finally:
-                    setattr(crew_file, "assigned", assigned)  # noqa: B010
-                    if busy is not None:
-                        busy.kill()
-                        busy.wait()
-    print("balance: ms of a round of the 2NN on two workers, one sharing its core with an endless loop")
-    for how, of_turn in learned.items():
-        print(f"{how:14} {spread(of_turn)}", flush=True)
-
-
 def population(clients: int = 100_000) -> None:
     """SCAFFOLD with a memory for each of 100,000 clients, logistic regression with 7,850 parameters."""
 
@@ -294,7 +261,6 @@ def model(found: dict[int, float] | None = None) -> None:
 PARTS: dict[str, Callable[[], Any]] = {
     "exchange": exchange,
     "scaling": scaling,
-    "balance": balance,
     "population": population,
     "model": model,
 }
