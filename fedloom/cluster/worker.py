@@ -100,10 +100,6 @@ class Worker:
         """Write the memories of a shard to a file that all nodes can read."""
         write_shard(pathlib.Path(path), self.shards[s].memories())
 
-    def sees(self, path: str) -> bool:
-        """Is the file there, for this node?"""
-        return pathlib.Path(path).exists()
-
     def resident(self) -> int:
         """Bytes of memory that the process has: for benchmarks."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
