@@ -10,10 +10,11 @@ import pytest
 import fedloom as fl
 from fedloom import cohorts
 from fedloom.cluster.assignment import assigned, moves
-from fedloom.cluster.server import message_of, together, updated
+from fedloom.cluster.server import together
 from fedloom.cluster.shard import Computer, Part, Shard, places
 from fedloom.cluster.shard_files import FileStore, read_shard, shard_file, write_shard
 from fedloom.cohorts import Draw
+from fedloom.engines.aggregate import message_of, updated
 from fedloom.engines.checks import checked
 from fedloom.engines.choose_plan import sharded
 from fedloom.engines.plan import Plan

@@ -10,11 +10,10 @@ import numpy as np
 
 from fedloom.cluster.connect import room_for
 from fedloom.cluster.crew import Crew
-from fedloom.cluster.server import message_of, updated
 from fedloom.cluster.shard_files import ShardedStore
 from fedloom.cluster.staff import Kind
 from fedloom.cluster.worker import Terms, versions_here
-from fedloom.engines.aggregate import ClientReport, Outcome
+from fedloom.engines.aggregate import ClientReport, Outcome, message_of, updated
 from fedloom.engines.bookkeeping import remember, with_rounds
 from fedloom.engines.checks import check_chunk
 from fedloom.engines.costs import message_sizes

@@ -1,18 +1,13 @@
-"""The server's side of the seam: from the answers of shards to the next server state. Nothing here knows of Ray."""
+"""The server's side of the seam: from the answers of shards to the sums of all. Nothing here knows of Ray."""
 
 import math
 from collections.abc import Mapping
-from functools import partial
 
 import jax
 import numpy as np
 
-from fedloom.algorithm import Algorithm
 from fedloom.cluster.shard import Answer
-from fedloom.engines.aggregate import ClientReport, Sums, received
-from fedloom.engines.keys import exchange_key
-from fedloom.engines.trees import Tree, all_finite
-from fedloom.problem import Key, Scalar
+from fedloom.engines.aggregate import ClientReport, Sums
 
 
 def together(
@@ -34,17 +29,3 @@ def together(
     if sums is not None and same:
         sums = sums._replace(total=sums.replies)
     return sums, report
-
-
-@partial(jax.jit, static_argnames="e")
-def message_of(algorithm: Algorithm, server: Tree, e: int) -> Tree:
-    return algorithm.exchanges[e].send(server)
-
-
-@partial(jax.jit, static_argnames="e")
-def updated(
-    algorithm: Algorithm, server: Tree, sums: Sums, key: Key, t: Scalar, active: Scalar, e: int
-) -> tuple[Tree, Scalar, Scalar]:
-    """The server after an exchange, whether anybody counted, and whether all is finite."""
-    server, counted = received(algorithm.exchanges[e], server, sums, exchange_key(key, t, e), active)
-    return server, counted, all_finite(server)

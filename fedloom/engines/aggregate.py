@@ -4,14 +4,15 @@ Clients' work ends in `Sums`, which add up over lanes, devices and processes; `r
 state. Both run inside the compiled program, and equally well outside of it or in another process.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedloom.algorithm import Cohort, Exchange
-from fedloom.engines.keys import server_key
+from fedloom.algorithm import Algorithm, Cohort, Exchange
+from fedloom.engines.keys import exchange_key, server_key
 from fedloom.engines.trees import Array, Tree, all_finite, mean_type
 from fedloom.problem import Key, Scalar
 
@@ -103,3 +104,28 @@ def received(
     mean = jax.tree.map(lambda x: x / weight.astype(x.dtype), sums.replies)
     new = exchange.receive(server, mean, Cohort(sums.share, server_key(key), sums.total, staleness))
     return jax.tree.map(lambda new, old: jnp.where(counted, new, old), new, server), counted
+
+
+# The server's part of an exchange as programs of their own, where clients are in other processes.
+
+
+@partial(jax.jit, static_argnames="e")
+def message_of(algorithm: Algorithm, server: Tree, e: int) -> Tree:
+    """What the server sends in exchange e."""
+    return algorithm.exchanges[e].send(server)
+
+
+@partial(jax.jit, static_argnames="e")
+def updated(
+    algorithm: Algorithm,
+    server: Tree,
+    sums: Sums,
+    key: Key,
+    t: Scalar,
+    active: Scalar,
+    e: int,
+    staleness: Scalar = 0,
+) -> tuple[Tree, Scalar, Scalar]:
+    """The server after exchange e of round t, whether anybody counted, and whether all is finite."""
+    new, counted = received(algorithm.exchanges[e], server, sums, exchange_key(key, t, e), active, staleness)
+    return new, counted, all_finite(new)

@@ -100,8 +100,9 @@ class Record(NamedTuple):
     unsolved: int = 0  # local solves that ended before their tolerance, since the previous record
     dropped: tuple[tuple[int, int, str], ...] = ()  # (round, client, exchange) left out as not finite, since then
     origin: Origin | None = None
-    clock: Clock | None = None  # simulated time, if the run has any
+    clock: Clock | None = None  # simulated time, if the run has any; of a federation, the real time
     in_flight: Tree = None  # of an asynchronous run: what unfinished jobs started with and have computed
+    traffic: tuple[int, int] | None = None  # of a federation: bytes that really travelled, down and up
 
     @property
     def w(self) -> Vector:
