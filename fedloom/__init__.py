@@ -67,6 +67,7 @@ from fedloom.experiments import load_model as load_model
 from fedloom.experiments import run as run
 from fedloom.experiments import sweep as sweep
 from fedloom.experiments import tune as tune
+from fedloom.federation import on_flower as on_flower
 from fedloom.hyperparameters import frozen as frozen
 from fedloom.hyperparameters import hyper as hyper
 from fedloom.hyperparameters import optimizer as optimizer

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import jax
 
-from fedloom.cli import checking, diagnosing, experimenting, growing, listing, suggesting, taking, tuning
+from fedloom.cli import checking, diagnosing, experimenting, federating, growing, listing, suggesting, taking, tuning
 from fedloom.cli.flags import nearest_option, take_dotted
 from fedloom.cli.interruption import listen
 from fedloom.cli.listing import LISTS as LISTS
@@ -68,6 +68,7 @@ def parser(complete: bool = False) -> argparse.ArgumentParser:
     taking.add(commands)
     checking.add(commands, complete)
     diagnosing.add(commands, complete)
+    federating.add(commands, complete)
     listing.add(commands, complete)
     shell = commands.add_parser("completion", help="print a completion script for your shell")
     shell.add_argument("shell", choices=("bash", "zsh", "tcsh"), help='for bash: eval "$(fedloom completion bash)"')

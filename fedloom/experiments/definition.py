@@ -160,8 +160,9 @@ class Experiment:
         _plan, "clients side by side, and devices, such as 5x2 (default: auto, chosen for you)", default="auto"
     )
     engine: str = static(
-        choice("simulate", "events", "ray"),
-        "simulate (synchronous rounds, the default), events (asynchronous, on a simulated clock) or ray (on a cluster)",
+        choice("simulate", "events", "ray", "flower"),
+        "simulate (synchronous rounds, the default), events (asynchronous, on a simulated clock) or ray (on a "
+        "cluster); flower is what the server of `fedloom federate` records",
         default="simulate",
     )
     shards: int | None = static(
@@ -231,6 +232,11 @@ class Experiment:
         """Load the data and raise a ValueError for whatever cannot be run, before anything is trained."""
         if self.lost:
             raise ValueError(self.lost)
+        if self.engine == "flower":
+            raise ValueError(
+                "engine: 'flower' is a federation whose clients are other processes; start it with `fedloom federate "
+                "server`, or use engine = 'simulate' where all data are at hand."
+            )
         loaded = self.load()
         asynchronous = self.engine == "events"
         run = checked(

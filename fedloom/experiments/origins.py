@@ -53,7 +53,7 @@ def _settings(task: Task, experiment: Experiment) -> list[Setting]:
 
 
 def _differences(experiment: Experiment, setting: Setting) -> list[str]:
-    if experiment.engine == "ray":  # it computes the same rounds
+    if experiment.engine in ("ray", "flower"):  # they compute the same rounds
         experiment = dataclasses.replace(experiment, engine="simulate", shards=None)
     fields = [
         field for part in FROM_SETTINGS for field in _differ(getattr(experiment, part), getattr(setting, part), part)

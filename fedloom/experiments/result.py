@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedloom.engines.clock import FATES, Clock
-from fedloom.engines.records import Counters
+from fedloom.engines.records import Counters, Record
 from fedloom.experiments import checkpoint
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.trained import Trained, trained
@@ -41,8 +41,31 @@ def clock_columns(clock: Clock | None) -> Row:
     }
 
 
+def federation_columns(record: Record) -> Row:
+    """The columns of a federation: real time, what became of jobs, and the bytes that really travelled."""
+    clock, (down, up) = record.clock or Clock(), record.traffic or (0, 0)
+    return {
+        "seconds": clock.seconds,
+        "jobs": clock.jobs,
+        "replies": clock.replies,
+        "jobs late": clock.late,
+        "jobs lost": clock.lost,
+        "staleness": list(clock.staleness),
+        "travelled down": down,
+        "travelled up": up,
+    }
+
+
+EVALUATED = "evaluated"  # of a federation: the share of the population behind the metrics of a row
+
 # The other columns of a row.
-NOT_METRICS = frozenset(("round", "residual", TEST_BLOCKS, *COUNTERS, *clock_columns(Clock())))
+NOT_METRICS = frozenset(
+    (
+        *("round", "residual", TEST_BLOCKS, EVALUATED, *COUNTERS),
+        *clock_columns(Clock()),
+        *federation_columns(Record(0, None, {})),
+    )
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -147,9 +147,10 @@ class Desk:
             why = f"the server has counted {expected} of its replies, but its disk knows of {counted}: an old copy?"
             self.left_out[k] = why
             raise Refused(f"{self.name(k)} is left out: {why}")
-        if known != size:
-            self.facts[k] = {"name": self.names[k], "size": size}
-            self.journal.set_facts({k: self.facts[k]})
+        facts = {"name": self.names[k], "size": size, "rows": header.get("rows")}
+        if self.facts.get(k) != facts:
+            self.facts[k] = facts
+            self.journal.set_facts({k: facts})
         if node not in self.clients:
             self.note(f"{self.name(k)} is there.")
         self.clients[node], self.nodes[k] = k, node

@@ -135,6 +135,15 @@ class Served:
             frames[k] = Frame({"kind": "evaluate", "uid": self.desk.agreed.uid, **asked}, body)
         return {k: h["sums"] for k, h in self.desk.ask_each(frames, "evaluated", self.waits.deadline).items()}
 
+    def farewell(self) -> None:
+        """Tell the clients that are there that this was the last round: they learn whether their last reply counted."""
+        standings, frames = self.journal.standings(), {}
+        for k in sorted(self.desk.ready):
+            base, counted = standings.get(k, (0, ""))
+            told = {"incarnation": self.journal.incarnation, "base": base, "counted": counted}
+            frames[k] = Frame({"kind": "farewell", "uid": self.desk.agreed.uid, **told})
+        self.desk.ask_each(frames, "farewell", min(self.waits.deadline, 20.0))
+
     def close(self) -> None:
         self.journal.close()
 

@@ -15,7 +15,7 @@ from fedloom.engines.keys import client_key, exchange_key, lasting_key, solve_ke
 from fedloom.engines.split_solve import Given
 from fedloom.engines.split_solve import Job as Local
 from fedloom.engines.trees import Tree, all_finite
-from fedloom.federation.protocol import Computed, Job, answer, heard
+from fedloom.federation.protocol import Computed, Job, answer, heard, settle
 from fedloom.federation.store import Store
 from fedloom.federation.wire import Frame, Refused, digest, integer, largest, number, packed, shapes_of, text, unpacked
 from fedloom.problem import Key, Scalar, Vector
@@ -55,6 +55,9 @@ class Own(Protocol):
     def size(self) -> int:
         """The number n_k of its training examples."""
 
+    def rows(self) -> dict[str, Any] | None:
+        """What predictions will need to know of its examples: the number of classes, the shape and type of a label."""
+
     def federation(self, setup: Setup) -> Federation:
         """The federation as this client sees it: its own objective, under its number in the whole."""
 
@@ -75,6 +78,9 @@ class Objectives:
     def size(self) -> int:
         return int(self.of.objective(self.k).size)
 
+    def rows(self) -> dict[str, Any] | None:
+        return None
+
     def federation(self, setup: Setup) -> Federation:
         if self.of.clients != setup.clients:
             raise Refused(f"the federation has {setup.clients} clients, but this client's own has {self.of.clients}.")
@@ -93,7 +99,7 @@ def _loss(federation: Federation, w: Vector, k: Scalar) -> Scalar:
 
 
 @partial(jax.jit, static_argnames="e")
-def _work(
+def worked(
     algorithm: Algorithm,
     solver: Solver,
     federation: Federation,
@@ -161,12 +167,14 @@ class Party:
         self.name, self.parameters, self.say = name or f"client {k}", parameters, say
         self.setup: Setup | None = None
         self.federation: Federation | None = None
+        self.over = False  # has the server said that this was the last round?
         self.does = {
             "hello": self._hello,
             "question": self._question,
             "setup": self._set_up,
             "train": self._train,
             "evaluate": self._evaluate,
+            "farewell": self._farewell,
         }
         if (stored := store.setup()) is not None:
             self._use(stored)
@@ -208,6 +216,7 @@ class Party:
                 **self.agreed._asdict(),
                 "name": self.name,
                 "size": self.own.size,
+                "rows": self.own.rows(),
                 "setup": None if setup is None else setup.header["digest"],
                 "counted": held.version,
             }
@@ -283,7 +292,7 @@ class Party:
         message = unpacked(body, self._message(job.e))
         first = self._first_memory()
         memory = first if stored is None else unpacked(stored, shapes_of(first))
-        reply, memory, meter, finite = _work(
+        reply, memory, meter, finite = worked(
             self.algorithm,
             self.solver,
             self.federation,
@@ -309,6 +318,13 @@ class Party:
         w = unpacked(frame.body, shapes_of(setup.w))
         return Frame({"kind": "evaluated", "ask": frame.header.get("ask"), "sums": self.own.evaluated(w, setup)})
 
+    def _farewell(self, frame: Frame) -> Frame:
+        with self.store.database.transaction():
+            heard(self.store, integer(frame.header, "incarnation"))
+            settle(self.store, integer(frame.header, "base"), text(frame.header, "counted"))
+        self.over = True
+        return Frame({"kind": "farewell"})
+
     def explained(self) -> list[str]:
         """What leaves this client, of each kind of message: names, shapes and bytes."""
         lines = [
@@ -320,7 +336,7 @@ class Party:
             return [*lines, "reply: its shapes are known once the server has told the size of the model"]
         for e, exchange in enumerate(self.algorithm.exchanges):
             given = (self.algorithm, self.solver, self.federation, self._message(e), self._first_memory())
-            of = partial(_work, e=e)
+            of = partial(worked, e=e)
             reply = jax.eval_shape(of, *given, jax.random.key(0), (0, 0, 0, 1.0))[0]
             for path, leaf in jax.tree_util.tree_leaves_with_path(reply):
                 name = jax.tree_util.keystr(path) or " (the whole reply)"

@@ -111,7 +111,9 @@ class Rounds:
         memory = jax.tree.map(jnp.asarray, run.algorithm.init_client(run.w))
         self.replies = [reply_shapes(run, e, memory) for e in range(len(run.algorithm.exchanges))]
         self.started = time.monotonic()
-        self.before = (0.0, 0, 0)  # seconds and bytes of earlier lives
+        saved = journal.get("state")
+        # Seconds and bytes of earlier lives.
+        self.before = (0.0, 0, 0) if saved is None else (saved.header["clock"]["seconds"], *saved.header["traffic"])
         self.lost = np.zeros((len(self.sizes), 2), int)  # messages that went down, and came up, without being counted
         self.standing: dict[str, Any] = {}  # for those who look
 
@@ -124,7 +126,6 @@ class Rounds:
             return State(0, 0, True, self.run.start)
         h = saved.header
         server = unpacked(saved.body, shapes_of(self.run.start.server))
-        self.before = (h["clock"]["seconds"], *h["traffic"])
         record = Record(
             round=h["t"],
             server=server,
@@ -194,7 +195,7 @@ class Rounds:
         server, counted = record.server, False
         if active and counts:
             sums = summed(run, counts, weight, self.replies[e])
-            server, somebody, finite = updated(run.algorithm, server, sums, run.key, t, active, e)
+            server, somebody, finite = updated(run.algorithm, server, sums, run.key, t, active, e, jnp.asarray(0.0))
             if not finite:
                 raise server_not_finite(t, exchange.name)
             counted = bool(somebody)

@@ -49,20 +49,42 @@ def added(a: Sums, b: Sums) -> Sums:
     return Sums(a.counts + b.counts, a.totals + b.totals, categories)
 
 
-def fitted(unfitted: Preparation, table: Table, clients: Sequence[np.ndarray]) -> Preparation:
-    """The preparation with the statistics of the training rows; clients[k] are the rows of client k."""
-    numeric = [column for column in (*unfitted.columns, unfitted.label) if isinstance(column, Number | Quantity)]
-    textual = [column for column in unfitted.columns if isinstance(column, Category)]
+class Measured(NamedTuple):
+    """What sums are made of: the rows of a table as numbers and as codes of categories."""
+
+    numbers: np.ndarray  # [rows, columns of numbers]; the label is the last, if it is a number
+    codes: np.ndarray  # [rows, columns of texts]
+    sizes: list[int]  # of each column of texts: how many categories there are
+
+
+def measured(unfitted: Preparation, table: Table) -> Measured:
+    """The rows of a table, of which sums are made."""
+    numeric, textual = _numeric(unfitted), _textual(unfitted)
     numbers = _side_by_side([as_floats(c.name, table.columns[c.name]) for c in numeric], table.rows)
     codes = _side_by_side([c.codes(table.columns[c.name]) for c in textual], table.rows)
-    sizes = [len(column.categories) for column in textual]
+    return Measured(numbers, codes, [len(column.categories) for column in textual])
 
-    with np.errstate(over="ignore", invalid="ignore"):  # found below
+
+def mean_of(sums: Sums) -> np.ndarray:
+    """The mean of each column of numbers; 0 if it has no value."""
+    return sums.totals / np.maximum(sums.counts, 1)
+
+
+def fitted(unfitted: Preparation, table: Table, clients: Sequence[np.ndarray]) -> Preparation:
+    """The preparation with the statistics of the training rows; clients[k] are the rows of client k."""
+    numbers, codes, sizes = measured(unfitted, table)
+    with np.errstate(over="ignore", invalid="ignore"):  # found by fitted_to
         sums = functools.reduce(added, (of_client(numbers[rows], codes[rows], sizes) for rows in clients))
-        n = np.maximum(sums.counts, 1)
-        mean = sums.totals / n
+        mean = mean_of(sums)
         squares = functools.reduce(np.add, (squares_of_client(numbers[rows], mean) for rows in clients))
-        deviation = np.sqrt(squares / n)
+    return fitted_to(unfitted, sums, squares)
+
+
+def fitted_to(unfitted: Preparation, sums: Sums, squares: np.ndarray) -> Preparation:
+    """The preparation with the statistics that follow from the sums of all clients in both exchanges."""
+    numeric, textual = _numeric(unfitted), _textual(unfitted)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = mean_of(sums), np.sqrt(squares / np.maximum(sums.counts, 1))
     if too_large := [column.name for column, d in zip(numeric, deviation, strict=True) if not np.isfinite(d)]:
         raise ValueError(f"The numbers of column {too_large[0]!r} are too large to be squared; divide them first.")
     deviation = np.where(deviation <= _ROUNDING * np.abs(mean), 0.0, deviation)
@@ -74,6 +96,14 @@ def fitted(unfitted: Preparation, table: Table, clients: Sequence[np.ndarray]) -
     )
     label = unfitted.label
     return Preparation(tuple(columns), label.fitted(*found[label.name]) if isinstance(label, Quantity) else label)
+
+
+def _numeric(unfitted: Preparation) -> list[Number | Quantity]:
+    return [column for column in (*unfitted.columns, unfitted.label) if isinstance(column, Number | Quantity)]
+
+
+def _textual(unfitted: Preparation) -> list[Category]:
+    return [column for column in unfitted.columns if isinstance(column, Category)]
 
 
 def _side_by_side(columns: list[np.ndarray], rows: int) -> np.ndarray:
