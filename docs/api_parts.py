@@ -58,7 +58,10 @@ PARTS = {
     "engines": Part(
         "Engines",
         "Functions that run an algorithm. The guide is [Engines](../engines.md).",
-        ("fedloom.engines", "fedloom.cluster", "fedloom.engines.plan.Plan", "fedloom.engines.grid.simulate_grid"),
+        (
+            *("fedloom.engines", "fedloom.cluster", "fedloom.federation"),
+            *("fedloom.engines.plan.Plan", "fedloom.engines.grid.simulate_grid"),
+        ),
     ),
     "experiments": Part(
         "Experiments",

@@ -11,10 +11,11 @@ from fedloom.engines.checks import checked
 from fedloom.engines.oracle import _records
 from fedloom.federation.desk import Arrived
 from fedloom.federation.engine import Served, agreed
-from fedloom.federation.party import Objectives, Party
+from fedloom.federation.party import Party
 from fedloom.federation.protocol import settle
 from fedloom.federation.store import Store
 from fedloom.federation.wire import shapes_of, unpacked
+from fedloom.federation.work import Objectives
 
 
 class Direct:

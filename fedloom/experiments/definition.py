@@ -161,8 +161,7 @@ class Experiment:
     )
     engine: str = static(
         choice("simulate", "events", "ray", "flower"),
-        "simulate (synchronous rounds, the default), events (asynchronous, on a simulated clock) or ray (on a "
-        "cluster); flower is what the server of `fedloom federate` records",
+        "simulate (synchronous rounds, the default), events (asynchronous, on a simulated clock) or ray (on a cluster)",
         default="simulate",
     )
     shards: int | None = static(
@@ -233,12 +232,8 @@ class Experiment:
         if self.lost:
             raise ValueError(self.lost)
         if self.engine == "flower":
-            raise ValueError(
-                "engine: 'flower' is a federation whose clients are other processes; start it with `fedloom federate "
-                "server`, or use engine = 'simulate' where all data are at hand."
-            )
-        loaded = self.load()
-        asynchronous = self.engine == "events"
+            raise ValueError("engine: 'flower' is a federation; start it with `fedloom federate`, or use 'simulate'.")
+        loaded, asynchronous = self.load(), self.engine == "events"
         run = checked(
             self.algorithm,
             loaded.federation,

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from fedloom.federation.agreement import Agreement
 from fedloom.federation.journal import Journal
-from fedloom.federation.party import Agreement
 from fedloom.federation.wire import Frame, Refused, integer, text
 
 LOOK = 0.5  # seconds between looks at who is there

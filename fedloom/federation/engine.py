@@ -18,10 +18,10 @@ from fedloom.engines.checks import checked
 from fedloom.engines.records import Record
 from fedloom.engines.run import Run
 from fedloom.federation.absent import Absent, remote
+from fedloom.federation.agreement import Agreement, agreement, setup_digest
 from fedloom.federation.desk import Desk, Transport
 from fedloom.federation.flights import Flights
 from fedloom.federation.journal import Journal
-from fedloom.federation.party import Agreement, agreement, setup_digest
 from fedloom.federation.rounds import Patience, Rounds
 from fedloom.federation.wire import Frame, packed, unpacked
 from fedloom.problem import Vector

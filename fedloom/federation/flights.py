@@ -17,10 +17,12 @@ from fedloom.engines.aggregate import message_of, updated
 from fedloom.engines.clock import Clock
 from fedloom.engines.records import Record, client_not_finite, server_not_finite
 from fedloom.federation.desk import Waited
+from fedloom.federation.drawing import drawn
 from fedloom.federation.journal import Counted
 from fedloom.federation.party import NOT_FINITE
 from fedloom.federation.protocol import Job, Ledger
-from fedloom.federation.rounds import Reply, Rounds, State, drawn, summed
+from fedloom.federation.rounds import Reply, Rounds, summed
+from fedloom.federation.state import State
 from fedloom.federation.wire import Refused, digest, packed
 
 TRIES = 3  # cohorts of which nobody can start, before anybody who can is started

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from fedloom.federation.running import METRICS
+from fedloom.federation.showing import METRICS
 from fedloom.federation.status import read_status
 
 STALE = 30.0  # seconds after which a server that says nothing is not well

@@ -11,11 +11,11 @@ from fedloom.experiments.definition import Experiment
 from fedloom.experiments.loading import find_loss, find_metric, find_model
 from fedloom.experiments.own_files import find, is_reference
 from fedloom.experiments.table_files import MODEL, is_table
+from fedloom.federation.agreement import Setup
 from fedloom.federation.desk import Desk
 from fedloom.federation.evaluating import check_metrics, check_parts, sums_of_model
 from fedloom.federation.objectives import Told, seen_by, table_task
 from fedloom.federation.own_data import OwnData
-from fedloom.federation.party import Setup
 from fedloom.federation.schemas import merged, schema_of
 from fedloom.federation.statistics import added, fitted, mean_of, squares_of, sums_of
 from fedloom.federation.wire import Frame, Refused

@@ -3,23 +3,20 @@
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedloom.algorithm import Algorithm
-from fedloom.client import Federation, Meter, Solver
-from fedloom.engines.keys import client_key, exchange_key, lasting_key, solve_key
-from fedloom.engines.split_solve import Given
-from fedloom.engines.split_solve import Job as Local
-from fedloom.engines.trees import Tree, all_finite
+from fedloom.client import Federation, Solver
+from fedloom.engines.trees import Tree
+from fedloom.federation.agreement import Agreement, Setup, setup_digest
 from fedloom.federation.protocol import Computed, Job, answer, heard, settle
 from fedloom.federation.store import Store
-from fedloom.federation.wire import Frame, Refused, digest, integer, largest, number, packed, shapes_of, text, unpacked
-from fedloom.problem import Key, Scalar, Vector
-from fedloom.version import __version__
+from fedloom.federation.wire import Frame, Refused, integer, largest, number, packed, shapes_of, text, unpacked
+from fedloom.federation.work import Own, worked
 
 ROOM = 1 << 20  # bytes of a message besides its model: the preparation of a table has the names of its categories
 
@@ -33,111 +30,6 @@ class NotFinite(Refused):
     def __init__(self, words: str, gradients: int):
         super().__init__(words)
         self.gradients = gradients
-
-
-class Setup(NamedTuple):
-    """What the server tells a client of the whole federation, once."""
-
-    k: int
-    clients: int
-    weight: float  # p_k
-    capacity: int  # the examples of the largest client
-    width: int  # examples in a chunk of a full pass
-    seed: int
-    preparation: Any  # of tables, as JSON; None for other data
-    w: Vector  # the initial model
-
-
-class Own(Protocol):
-    """A client's own data."""
-
-    @property
-    def size(self) -> int:
-        """The number n_k of its training examples."""
-
-    def rows(self) -> dict[str, Any] | None:
-        """What predictions will need to know of its examples: the number of classes, the shape and type of a label."""
-
-    def federation(self, setup: Setup) -> Federation:
-        """The federation as this client sees it: its own objective, under its number in the whole."""
-
-    def statistics(self, question: Mapping[str, Any]) -> Any:
-        """An answer to what the server asks before a model can be made, as JSON: of tables, sums over rows."""
-
-    def evaluated(self, w: Vector, setup: Setup) -> dict[str, list[float]]:
-        """Sums [numerator, denominator] of metrics over its own examples."""
-
-
-class Objectives:
-    """A federation of one's own objectives, of which this is client k."""
-
-    def __init__(self, of: Federation, k: int):
-        self.of, self.k = of, k
-
-    @property
-    def size(self) -> int:
-        return int(self.of.objective(self.k).size)
-
-    def rows(self) -> dict[str, Any] | None:
-        return None
-
-    def federation(self, setup: Setup) -> Federation:
-        if self.of.clients != setup.clients:
-            raise Refused(f"the federation has {setup.clients} clients, but this client's own has {self.of.clients}.")
-        return self.of
-
-    def statistics(self, question: Mapping[str, Any]) -> Any:
-        return None
-
-    def evaluated(self, w: Vector, setup: Setup) -> dict[str, list[float]]:
-        return {"train loss": [float(_loss(self.of, w, self.k)) * self.size, float(self.size)]}
-
-
-@jax.jit
-def _loss(federation: Federation, w: Vector, k: Scalar) -> Scalar:
-    return federation.objective(k).loss(w)
-
-
-@partial(jax.jit, static_argnames="e")
-def worked(
-    algorithm: Algorithm,
-    solver: Solver,
-    federation: Federation,
-    message: Tree,
-    memory: Tree,
-    key: Key,
-    job: tuple[Scalar, Scalar, Scalar, Scalar],
-    e: int,
-) -> tuple[Tree, Tree, Meter, Scalar]:
-    """A client's part in exchange e: its reply, its new memory, what it spent, and whether all is finite."""
-    k, t, wave, work = job
-    own = exchange_key(key, wave, e)
-    client = client_key(own, k)
-    solves = lasting_key(key, e, k) if solver.lasting else None
-    given = Given(k, client, solve_key(client if solves is None else solves), memory, work, solves)
-    reply, new, meter = Local(algorithm, solver, federation, message, e, own, t).whole(given)
-    return reply, new, meter, all_finite((reply, new))
-
-
-class Agreement(NamedTuple):
-    """What a client and the server must have in common."""
-
-    uid: str
-    method: str  # the method and its hyperparameters, the solver, the model, in words
-    version: str
-    float_type: str
-
-    def check(self, other: Mapping[str, Any], who: str) -> None:
-        """Raise Refused if somebody else means another federation."""
-        for name, mine in self._asdict().items():
-            if (theirs := other.get(name)) != mine:
-                what = {"float_type": "float type"}.get(name, name)
-                raise Refused(f"the {what} of {who} is {theirs!r:.500}, but here it is {mine!r:.500}.")
-
-
-def agreement(uid: str, method: str) -> Agreement:
-    """With this FedLoom and this float type."""
-    return Agreement(uid, method, __version__, str(jax.dtypes.canonicalize_dtype(float)))
 
 
 class Party:
@@ -345,9 +237,3 @@ class Party:
                     f"reply of {exchange.name!r}: {name.strip('.')} {leaf.dtype}{list(leaf.shape)}, {size:,} bytes"
                 )
         return lines
-
-
-def setup_digest(header: Mapping[str, Any], body: bytes) -> str:
-    """Names a setup, by which a client can tell whether it has the right one."""
-    told = {name: value for name, value in header.items() if name not in ("digest", "incarnation")}
-    return digest(told, body)

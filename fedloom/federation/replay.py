@@ -18,10 +18,11 @@ from fedloom.engines.checks import checked
 from fedloom.engines.run import Run
 from fedloom.engines.trees import Tree
 from fedloom.federation.absent import Absent, remote
+from fedloom.federation.agreement import Setup
 from fedloom.federation.journal import Exchanged, Journal
-from fedloom.federation.party import Own, Setup, worked
 from fedloom.federation.rounds import Reply, reply_shapes, summed
 from fedloom.federation.wire import digest, packed, shapes_of, unpacked
+from fedloom.federation.work import Own, worked
 from fedloom.problem import Vector
 
 

@@ -5,7 +5,6 @@ answer from what they have kept. An exchange is over when all have answered, whe
 there are at least `minimum` replies.
 """
 
-import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,18 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedloom.cohorts import Changed, CohortRule, Draw, OfSize, everyone, scheduled
+from fedloom.cohorts import CohortRule, Draw
 from fedloom.engines.aggregate import Sums, added, empty_sums, message_of, updated
 from fedloom.engines.clock import Clock
 from fedloom.engines.costs import message_sizes
-from fedloom.engines.records import Counters, Record, client_not_finite, server_not_finite
+from fedloom.engines.records import Record, client_not_finite, server_not_finite
 from fedloom.engines.run import Run
 from fedloom.engines.trees import Tree, all_finite
 from fedloom.federation.desk import Desk, Waited
+from fedloom.federation.drawing import draw_from_frame, draw_to_frame, drawn
 from fedloom.federation.journal import Counted, Journal
 from fedloom.federation.party import NOT_FINITE
 from fedloom.federation.protocol import Job, Ledger, request
-from fedloom.federation.wire import Frame, Refused, digest, integer, packed, shapes_of, unpacked
+from fedloom.federation.state import State, state_from_frame, state_to_frame
+from fedloom.federation.wire import Frame, Refused, digest, integer, packed, unpacked
 
 
 class Patience(NamedTuple):
@@ -47,15 +48,6 @@ class Reply(NamedTuple):
     unsolved: int
 
 
-class State(NamedTuple):
-    """Where a run is, between two exchanges."""
-
-    t: int
-    e: int
-    active: bool  # has somebody counted in every exchange of the round so far?
-    record: Record  # with the totals so far, and what the round has had since it began
-
-
 @jax.jit
 def _add(sums: Sums, reply: Tree, weight: Any, population: Any) -> Sums:
     one = jnp.ones(1, bool)
@@ -68,37 +60,6 @@ def summed(run: Run, replies: dict[int, Reply], weight: dict[int, float], like: 
     for k in sorted(replies):
         sums = _add(sums, replies[k].value, jnp.asarray(weight[k]), jnp.asarray(run.p[k]))
     return sums
-
-
-def drawn(run: Run, rule: CohortRule, t: int, e: int, ready: set[int]) -> Draw:
-    """The cohort of an exchange, from the clients that are there."""
-    whole = len(run.p)
-    if len(ready) == whole or run.algorithm.needs_everyone:
-        return run.drawn(t, e)
-    if _is_scheduled(rule):
-        return _among(run.drawn(t, e), ready)
-    ids = np.array(sorted(ready))
-    p = run.p[ids]
-    draw = _fitting(rule, len(ids)).over(p / p.sum())(np.random.default_rng([run.seed, t, e]), t)
-    return draw._replace(ids=ids[draw.ids], weight=draw.weight)
-
-
-def _is_scheduled(rule: CohortRule) -> bool:
-    return isinstance(rule, scheduled) or (isinstance(rule, Changed) and _is_scheduled(rule.of))
-
-
-def _among(draw: Draw, ready: set[int]) -> Draw:
-    here = np.isin(draw.ids, sorted(ready))
-    return Draw(draw.ids[here], draw.weight[here], draw.work[here])
-
-
-def _fitting(rule: CohortRule, clients: int) -> CohortRule:
-    """The rule for a population in which a cohort may be everybody."""
-    if isinstance(rule, Changed):
-        return dataclasses.replace(rule, of=_fitting(rule.of, clients))
-    if isinstance(rule, OfSize) and rule.m > clients:
-        return everyone()
-    return rule
 
 
 class Rounds:
@@ -117,48 +78,13 @@ class Rounds:
         self.lost = np.zeros((len(self.sizes), 2), int)  # messages that went down, and came up, without being counted
         self.standing: dict[str, Any] = {}  # for those who look
 
-    # The state on the disk.
-
     def begin(self) -> State:
         """Where the journal is."""
-        saved = self.journal.get("state")
-        if saved is None:
-            return State(0, 0, True, self.run.start)
-        h = saved.header
-        server = unpacked(saved.body, shapes_of(self.run.start.server))
-        record = Record(
-            round=h["t"],
-            server=server,
-            clients={},
-            counters=Counters(**h["counters"]),
-            cohort=tuple(np.array(ids, int) for ids in h["cohort"]),
-            residual=h["residual"],
-            unsolved=h["unsolved"],
-            dropped=tuple((t, k, name) for t, k, name in h["dropped"]),
-            origin=self.run.start.origin,
-            clock=Clock(**{**h["clock"], "staleness": tuple(h["clock"]["staleness"])}),
-            traffic=tuple(h["traffic"]),
-        )
-        return State(h["t"], h["e"], h["active"], record)
+        return state_from_frame(self.journal.get("state"), self.run)
 
     def commit(self, state: State, at: tuple[int, int], counted: Sequence[Counted]) -> None:
         """The exchange `at` is over."""
-        r = state.record
-        assert r.clock is not None
-        header = {
-            "t": state.t,
-            "e": state.e,
-            "active": state.active,
-            "counters": r.counters._asdict(),
-            "cohort": [np.asarray(ids).tolist() for ids in r.cohort],
-            "residual": r.residual,
-            "unsolved": r.unsolved,
-            "dropped": list(r.dropped),
-            "clock": r.clock._asdict(),
-            "traffic": list(r.traffic or (0, 0)),
-        }
-        body = packed(r.server)
-        self.journal.commit(Frame(header, body), *at, counted, digest(packed(r.w)))
+        self.journal.commit(state_to_frame(state), *at, counted, digest(packed(state.record.w)))
 
     def timed(self, record: Record) -> Record:
         """With the time that has passed and the bytes that have travelled, in all lives of the server."""
@@ -222,19 +148,13 @@ class Rounds:
         """The cohort: one that a server before this one has drawn, or a new one, which is kept before it is used."""
         kept = self.journal.get("plan")
         if kept is not None and (kept.header["t"], kept.header["e"]) == (t, e):
-            h = kept.header
-            return Draw(np.array(h["ids"], int), np.array(h["weight"], float), np.array(h["work"], float))
-        if e and self.run.algorithm.exchanges[e].same_cohort:
-            previous = self.journal.get("cohort")
-            assert previous is not None
-            h = previous.header
-            draw = Draw(np.array(h["ids"], int), np.array(h["weight"], float), np.array(h["work"], float))
-        else:
-            draw = self._draw(t, e)
-        header = {"t": t, "e": e, "ids": draw.ids.tolist(), "weight": draw.weight.tolist(), "work": draw.work.tolist()}
-        self.journal.put("plan", Frame(header))
+            return draw_from_frame(kept)
+        previous = self.journal.get("cohort")
+        again = e and self.run.algorithm.exchanges[e].same_cohort and previous is not None
+        draw = draw_from_frame(previous) if again and previous is not None else self._draw(t, e)
+        self.journal.put("plan", draw_to_frame(draw, t, e))
         if any(exchange.same_cohort for exchange in self.run.algorithm.exchanges):
-            self.journal.put("cohort", Frame(header))
+            self.journal.put("cohort", draw_to_frame(draw, t, e))
         return draw
 
     def _draw(self, t: int, e: int) -> Draw:

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import pathlib
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,7 +20,7 @@ from fedloom.engines.records import NonFiniteUpdate, Record
 from fedloom.experiments import checkpoint
 from fedloom.experiments.about import machine, versions
 from fedloom.experiments.definition import Experiment
-from fedloom.experiments.files import DRAFT, only_one, write_whole
+from fedloom.experiments.files import only_one, write_whole
 from fedloom.experiments.origins import origin
 from fedloom.experiments.result import COUNTERS, EVALUATED, Row, federation_columns
 from fedloom.experiments.run_directory import ABOUT, CHECKPOINT, CONFIG, LOG, SECONDS
@@ -31,6 +30,7 @@ from fedloom.federation.desk import Transport
 from fedloom.federation.engine import Served
 from fedloom.federation.evaluating import metrics_of
 from fedloom.federation.own import check_experiment, first_model, task_of
+from fedloom.federation.showing import Beat
 from fedloom.federation.terms import Terms
 from fedloom.hyperparameters import brief
 from fedloom.metrics.scores import UNBOUNDED, loss
@@ -39,9 +39,7 @@ from fedloom.sinks import sink
 from fedloom.tables.preparation import Preparation
 from fedloom.tasks import Task
 
-STATUS, MODEL = "status.json", "model.safetensors"
-METRICS = "metrics.txt"
-BEAT = 1.0  # seconds between two states of status.json
+MODEL = "model.safetensors"
 
 
 def recorded(terms: Terms) -> Experiment:
@@ -95,7 +93,7 @@ class Serving:
 
     def go(self) -> Row:
         """Run to the end; returns the last row."""
-        with only_one(self.directory), _Beat(self):
+        with only_one(self.directory), Beat(self.directory, self.status):
             self._open()
             try:
                 self._rounds()
@@ -221,67 +219,6 @@ class Serving:
             "travelled": [engine.before[1] + desk.down, engine.before[2] + desk.up],
             "clients": clients,
         }
-
-
-class _Beat(threading.Thread):
-    """Writes the status now and then, also while the server waits."""
-
-    def __init__(self, serving: Serving):
-        super().__init__(daemon=True)
-        self.serving, self.over = serving, threading.Event()
-
-    def __enter__(self) -> "_Beat":
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self.join()
-        self._write(ended=True)
-
-    def run(self) -> None:
-        while not self.over.wait(BEAT):
-            self._write()
-
-    def _write(self, ended: bool = False) -> None:
-        try:
-            status = {**self.serving.status(), "ended": ended}
-        except RuntimeError:  # a dictionary has changed meanwhile: the next beat will do
-            return
-        for name, text in ((STATUS, json.dumps(status)), (METRICS, exposition(status))):
-            path = self.serving.directory / name
-            draft = path.with_name(name + DRAFT)
-            draft.write_text(text)
-            os.replace(draft, path)
-
-
-def fail(directory: pathlib.Path, words: str) -> None:
-    """Say in the status why the server cannot go on."""
-    status = {"at": time.time(), "pid": os.getpid(), "ended": True, "failed": words}
-    write_whole(directory / STATUS, json.dumps(status).encode())
-
-
-def exposition(status: Mapping[str, Any]) -> str:
-    """The status in the text format that Prometheus reads."""
-    row = status.get("last row") or {}
-    states = [client["state"] for client in status["clients"].values()]
-    numbers: dict[str, float] = {
-        "fedloom_up": float(not status.get("ended")),
-        "fedloom_round": float(row.get("round", 0)),
-        "fedloom_rounds": float(status["rounds"]),
-        "fedloom_clients": float(len(states)),
-        "fedloom_clients_ready": float(states.count("ready")),
-        "fedloom_clients_left_out": float(states.count("left out")),
-        "fedloom_server_life": float(status["life"]),
-        "fedloom_travelled_down_bytes": float(status["travelled"][0]),
-        "fedloom_travelled_up_bytes": float(status["travelled"][1]),
-    }
-    lines = [f"# TYPE {name} gauge\n{name} {value:g}" for name, value in numbers.items()]
-    for name, value in row.items():
-        if isinstance(value, int | float) and not isinstance(value, bool) and name != "round":
-            label = "".join(c if c.isalnum() else "_" for c in name)
-            lines.append(f"# TYPE fedloom_log_{label} gauge\nfedloom_log_{label} {value:g}")
-    return "\n".join(lines) + "\n"
 
 
 def _weights(terms: Terms) -> str:

@@ -12,7 +12,7 @@ from fedloom.federation.journal import Journal
 from fedloom.federation.own import OwnRows
 from fedloom.federation.own_data import own_rows
 from fedloom.federation.replay import Replayed, replay
-from fedloom.federation.running import STATUS
+from fedloom.federation.showing import STATUS
 from fedloom.federation.store import Store
 from fedloom.federation.terms import read_terms
 

@@ -18,8 +18,8 @@ from fedloom.experiments.definition import Experiment
 from fedloom.experiments.own_files import absolute, digest, is_reference, path_of, references_in
 from fedloom.experiments.settings import from_config
 from fedloom.experiments.table_files import is_table
+from fedloom.federation.agreement import Agreement
 from fedloom.federation.engine import agreed
-from fedloom.federation.party import Agreement
 from fedloom.federation.rounds import Patience
 from fedloom.hyperparameters import nearest
 

@@ -13,7 +13,8 @@ from flwr.serverapp import Grid, ServerApp
 from fedloom.federation.desk import Arrived, Waited
 from fedloom.federation.flower.grid import GridTransport
 from fedloom.federation.flower.running import BOUND
-from fedloom.federation.running import Serving, fail
+from fedloom.federation.running import Serving
+from fedloom.federation.showing import fail
 from fedloom.federation.terms import read_terms
 from fedloom.federation.wire import Frame
 from fedloom.places import cache_directory

@@ -1,0 +1,50 @@
+"""What a client and the server must have in common, and what the server tells a client once."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from fedloom.federation.wire import Refused, digest
+from fedloom.problem import Vector
+from fedloom.version import __version__
+
+
+class Agreement(NamedTuple):
+    """What a client and the server must have in common."""
+
+    uid: str
+    method: str  # the method and its hyperparameters, the solver, the model, in words
+    version: str
+    float_type: str
+
+    def check(self, other: Mapping[str, Any], who: str) -> None:
+        """Raise Refused if somebody else means another federation."""
+        for name, mine in self._asdict().items():
+            if (theirs := other.get(name)) != mine:
+                what = {"float_type": "float type"}.get(name, name)
+                raise Refused(f"the {what} of {who} is {theirs!r:.500}, but here it is {mine!r:.500}.")
+
+
+def agreement(uid: str, method: str) -> Agreement:
+    """With this FedLoom and this float type."""
+    return Agreement(uid, method, __version__, str(jax.dtypes.canonicalize_dtype(float)))
+
+
+class Setup(NamedTuple):
+    """What the server tells a client of the whole federation, once."""
+
+    k: int
+    clients: int
+    weight: float  # p_k
+    capacity: int  # the examples of the largest client
+    width: int  # examples in a chunk of a full pass
+    seed: int
+    preparation: Any  # of tables, as JSON; None for other data
+    w: Vector  # the initial model
+
+
+def setup_digest(header: Mapping[str, Any], body: bytes) -> str:
+    """Names a setup, by which a client can tell whether it has the right one."""
+    told = {name: value for name, value in header.items() if name not in ("digest", "incarnation")}
+    return digest(told, body)
