@@ -102,12 +102,13 @@ def resident(pid):
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def tail(path, lines=15):
+def tail(path, lines=10):
+    """The last lines of a log, without those that Flower writes for each message."""
     try:
         text = pathlib.Path(path).read_text(errors="replace")
     except OSError:
         return "(there is none)"
-    return "\n".join(text.splitlines()[-lines:])
+    return "\n".join([line for line in text.splitlines() if line.strip() and "INFO" not in line][-lines:])
 
 
 class Federation:
@@ -308,6 +309,6 @@ class Federation:
         # The log has a row for each evaluated round.
         lines = [json.loads(line) for line in (self.server / "log.jsonl").read_text().splitlines()]
         assert lines == rows
-        due = [t for t in range(1, e.rounds + 1) if t % e.evaluate_every == 0 or t == e.rounds]
+        due = [t for t in range(e.rounds + 1) if t % e.evaluate_every == 0 or t == e.rounds]
         assert [row["round"] for row in lines] == due
         return history, jax.device_get(record.server)

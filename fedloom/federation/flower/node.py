@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 HERE = pathlib.Path(__file__).parent
-SHORTEST, LONGEST = 0.2, 1.0  # between two looks for messages: a twentieth of the time since the last one
 BEAT = 10.0  # seconds between signs of life of a task; Flower gives it up after 60
 NOT_ALLOWED, CANNOT_START = 3, 4  # exit codes: the server is not the one, or does not want this client; it may pass
 
@@ -68,31 +67,13 @@ class Status:
         beside.replace(self.file)
 
 
-class Pace:
-    """Stands where Flower's SuperNode has the module `time`: looks often while there is work, seldom when none is.
-
-    Its sleeps also end when a reply is ready.
-    """
-
-    def __init__(self) -> None:
-        self.ready, self.last = threading.Event(), time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        idle = time.monotonic() - self.last
-        self.ready.wait(min(seconds, max(SHORTEST, min(LONGEST, idle / 20))))
-        self.ready.clear()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
-
-
 class Tasks(threading.Thread):
     """Takes the tasks of the SuperNode in this process, one after the other, and has the worker answer them."""
 
-    def __init__(self, address: str, secret: bytes, options: argparse.Namespace, pace: Pace) -> None:
+    def __init__(self, address: str, secret: bytes, options: argparse.Namespace, pace: Any) -> None:
         super().__init__(name="fedloom-tasks", daemon=True)
         self.address, self.secret, self.options, self.pace = address, secret, options, pace
-        self.work, self.pause = threading.Event(), SHORTEST
+        self.work, self.pause = threading.Event(), pacing.SHORTEST
 
     def run(self) -> None:
         from flwr.proto.runtime_pb2 import AcquireTaskRequest
@@ -101,7 +82,7 @@ class Tasks(threading.Thread):
         request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
         acquiring = self._client(secret=self.secret)
         while not probe.listens(self.address):  # until the SuperNode of this process does
-            time.sleep(SHORTEST)
+            time.sleep(pacing.SHORTEST)
         while True:
             try:
                 found = acquiring.AcquireTask(request)
@@ -167,7 +148,7 @@ class Tasks(threading.Thread):
             client.close()
 
 
-def _watched(internal: Any, tasks: Tasks, pace: Pace, status: Status, limit: int) -> None:
+def _watched(internal: Any, tasks: Tasks, pace: Any, status: Status, limit: int) -> None:
     """Hear from Flower's SuperNode when it is connected and when a message has come, and bound what it takes."""
     if hasattr(internal, "time"):
         internal.time = pace
@@ -321,7 +302,7 @@ def main() -> None:
     import flwr.supernode.start_client_internal as internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    port, pace, secret = _free_port(), Pace(), secrets.token_bytes(32)
+    port, pace, secret = _free_port(), pacing.Pace(), secrets.token_bytes(32)
     tasks = Tasks(f"127.0.0.1:{port}", secret, options, pace)
     _watched(internal, tasks, pace, status, options.limit)
     _sentences(connection, status, options)
