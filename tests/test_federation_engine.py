@@ -169,7 +169,6 @@ def test_a_round_ends_when_enough_have_answered(tmp_path):
     assert_equal(record, memories(parties, server), recounted(server, *PROX, 3))
 
 
-@pytest.mark.xfail(strict=True, reason="those who are there and do not answer are not named")
 @pytest.mark.parametrize(("args", "minimum"), [(PROX, 6), (CASES["fedpd"], 1)], ids=["minimum", "needs everyone"])
 def test_patience_ends_with_the_names_of_those_who_are_missing(args, minimum, tmp_path):
     """And a server that is started again when they are back goes on."""
@@ -260,7 +259,6 @@ def test_a_server_that_is_started_again_changes_no_bit(args, tmp_path):
     assert results(parties, server) == undisturbed
 
 
-@pytest.mark.xfail(strict=True, reason="a server that dies between two writes of its plan has no cohort, or an old one")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_server_that_dies_at_any_of_its_writes_changes_no_bit(when, tmp_path, monkeypatch):
     """Before and after each transaction of its journal, in a method with two exchanges."""
@@ -392,7 +390,6 @@ def test_a_reply_of_an_earlier_round_is_refused(tmp_path):
     assert relative_difference(record.server, expected.server) < 1e-12
 
 
-@pytest.mark.xfail(strict=True, reason="a refusal does not say of which request it is")
 def test_a_refusal_of_an_earlier_round_is_not_one_of_this_round(tmp_path):
     """Client 1 comes to NaN in the first round; that word of it comes again in the second, in which it is well."""
     parties, old = crew(tmp_path, *PROX), []
@@ -413,7 +410,6 @@ def test_a_refusal_of_an_earlier_round_is_not_one_of_this_round(tmp_path):
     assert [len(record.dropped) for record in server.records()] == [1, 0]
 
 
-@pytest.mark.xfail(strict=True, reason="a node may say hello as one client and then as another")
 def test_a_node_speaks_for_one_client_only(tmp_path):
     parties = crew(tmp_path, *PROX)
     server = opened(tmp_path, Direct(parties), PROX, 1)
@@ -524,7 +520,6 @@ def test_asynchronous_feddr_keeps_its_invariant_and_reaches_the_optimum(buffer, 
     assert relative_difference(record.w, FEDERATION.optimum()) < 1e-6
 
 
-@pytest.mark.xfail(strict=True, reason="waves that were begun, but not counted, are begun again after a restart")
 def test_no_wave_is_begun_twice_by_servers_that_die(tmp_path):
     """A wave names a job; a late answer to one of long ago must not be an answer to another one of the same name."""
     waves = []

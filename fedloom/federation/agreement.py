@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
-from fedloom.federation.wire import Refused, digest
+from fedloom.federation.wire import Frame, Refused, digest, integer, text, unpacked
 from fedloom.problem import Vector
 from fedloom.version import __version__
 
@@ -42,6 +43,16 @@ class Setup(NamedTuple):
     seed: int
     preparation: Any  # of tables, as JSON; None for other data
     w: Vector  # the initial model
+
+
+def first_model(setup: Frame) -> Vector:
+    """The initial model of a setup; raises Refused if it is not a flat vector of floats of the announced size."""
+    parameters, dtype = integer(setup.header, "parameters", 1), text(setup.header, "dtype")
+    if dtype not in ("float16", "float32", "float64"):
+        raise Refused(f"dtype must be float32 or float64, but is {dtype!r:.50}.")
+    if parameters * np.dtype(dtype).itemsize > len(setup.body):
+        raise Refused(f"{parameters:,} parameters are announced, but {len(setup.body):,} bytes came.")
+    return unpacked(setup.body, jax.ShapeDtypeStruct((parameters,), np.dtype(dtype)))
 
 
 def setup_digest(header: Mapping[str, Any], body: bytes) -> str:

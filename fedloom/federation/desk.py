@@ -133,6 +133,8 @@ class Desk:
             raise Refused(f"it says that it is client {k}, but clients are 0 to {len(self.names) - 1}.")
         if self.bound is not None and self.bound.get(node) != k:
             raise Refused(f"it says that it is {self.name(k)}, which has another key.")
+        if self.clients.get(node, k) != k:
+            raise Refused(f"it says that it is {self.name(k)}, but has said that it is client {self.clients[node]}.")
         if self.nodes.get(k, node) != node and self.nodes[k] in self.transport.nodes():
             raise Refused(f"it says that it is {self.name(k)}, who is there already.")
         self.agreed.check(header, self.name(k))

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,12 +17,12 @@ from fedloom.engines.checks import checked
 from fedloom.engines.records import Record
 from fedloom.engines.run import Run
 from fedloom.federation.absent import Absent, remote
-from fedloom.federation.agreement import Agreement, agreement, setup_digest
+from fedloom.federation.agreement import Agreement, agreement, first_model, setup_digest
 from fedloom.federation.desk import Desk, Transport
 from fedloom.federation.flights import Flights
 from fedloom.federation.journal import Journal
 from fedloom.federation.rounds import Patience, Rounds
-from fedloom.federation.wire import Frame, packed, unpacked
+from fedloom.federation.wire import Frame, packed
 from fedloom.problem import Vector
 
 JOURNAL = "journal.db"
@@ -87,8 +86,7 @@ class Served:
             self.desk.note(f"Life {self.journal.incarnation} of the server: it goes on where it was.")
         setup = self.journal.get("setup")
         assert setup is not None
-        float_type = np.dtype(agreed.float_type)
-        w = unpacked(setup.body, jax.ShapeDtypeStruct((setup.header["parameters"],), float_type))
+        w = first_model(setup)
         p = np.array(setup.header["weights"])
         self.preparation = setup.header["preparation"]
         self.run = run_of(w, p)
@@ -107,6 +105,7 @@ class Served:
         w = jnp.asarray(w)
         header = {
             "parameters": int(w.size),
+            "dtype": str(w.dtype),
             "weights": normalised(weights, n).tolist(),
             "capacity": int(sizes.max()),
             "width": int(chunk_width(sizes)),
@@ -117,7 +116,7 @@ class Served:
 
     def _setup(self, whole: Frame, k: int) -> Frame:
         """What client k is told: not how many examples the others have."""
-        h = {name: whole.header[name] for name in ("parameters", "capacity", "width", "seed", "preparation")}
+        h = {name: whole.header[name] for name in ("parameters", "dtype", "capacity", "width", "seed", "preparation")}
         told = {"kind": "setup", "uid": self.desk.agreed.uid, **h}
         told |= {"k": k, "clients": len(self.names), "weight": whole.header["weights"][k]}
         told["digest"] = setup_digest(told, whole.body)

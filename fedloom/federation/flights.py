@@ -23,8 +23,9 @@ from fedloom.federation.party import NOT_FINITE
 from fedloom.federation.protocol import Job, Ledger
 from fedloom.federation.rounds import Reply, Rounds, summed
 from fedloom.federation.state import State
-from fedloom.federation.wire import Refused, digest, packed
+from fedloom.federation.wire import Frame, Refused, digest, packed
 
+WAVES = 1000  # that are reserved at once
 TRIES = 3  # cohorts of which nobody can start, before anybody who can is started
 
 
@@ -77,9 +78,10 @@ class Flights(Rounds):
                 state = state._replace(record=state.record.fresh())
 
     def _first_wave(self) -> int:
-        """Waves of which the journal knows, and those that a server before this one may have begun."""
-        known = max((one.job.wave for done in self.journal.history() for one in done.counted), default=-1)
-        return known + 1 + 2 * len(self.run.p)
+        """One that no server before this one has begun: waves are reserved on the disk."""
+        kept = self.journal.get("waves")
+        self.reserved = 0 if kept is None else int(kept.header["end"])
+        return self.reserved
 
     def _start(self, state: State, message: bytes, waiting: set[int]) -> None:
         """Let clients begin, as long as there are seats and clients who can."""
@@ -102,6 +104,9 @@ class Flights(Rounds):
             seats, tries = seats - begun, 0 if begun else tries + 1
 
     def _begin(self, state: State, message: bytes, k: int, weight: float, work: float) -> bool:
+        if self.wave >= self.reserved:
+            self.reserved = self.wave + WAVES
+            self.journal.put("waves", Frame({"end": self.reserved}))
         standing = self.journal.standings().get(k)
         base, tag = (0, "") if standing is None else standing
         clock = state.record.clock or Clock()
@@ -120,6 +125,8 @@ class Flights(Rounds):
         for k, frame in self.desk.receive():
             try:
                 if frame.header.get("kind") == "refused":
+                    if not self.ledger.concerns(k, frame.header):
+                        continue
                     came |= self._refused(k, str(frame.header.get("why"))[:500], frame.header.get("asked"))
                 elif k in self.flying:
                     reply = self.taken(k, frame, 0, self.ledger)

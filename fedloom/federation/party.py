@@ -12,10 +12,10 @@ import numpy as np
 from fedloom.algorithm import Algorithm
 from fedloom.client import Federation, Solver
 from fedloom.engines.trees import Tree
-from fedloom.federation.agreement import Agreement, Setup, setup_digest
-from fedloom.federation.protocol import Computed, Job, answer, heard, settle
+from fedloom.federation.agreement import Agreement, Setup, first_model, setup_digest
+from fedloom.federation.protocol import Computed, Job, answer, heard, job_of, settle
 from fedloom.federation.store import Store
-from fedloom.federation.wire import Frame, Refused, integer, largest, number, packed, shapes_of, text, unpacked
+from fedloom.federation.wire import Frame, Refused, digest, integer, largest, number, packed, shapes_of, text, unpacked
 from fedloom.federation.work import Own, worked
 
 ROOM = 1 << 20  # bytes of a message besides its model: the preparation of a table has the names of its categories
@@ -93,11 +93,11 @@ class Party:
         except Refused as error:
             self.say(f"{kind!s:.50}: refused: {error}")
             spent = {"gradients": error.gradients} if isinstance(error, NotFinite) else {}
-            return Frame({**who, "kind": "refused", "why": str(error), "asked": str(kind)[:50], **spent})
+            return Frame({**who, "kind": "refused", "why": str(error), "asked": str(kind)[:50], **_tag(frame), **spent})
         except Exception as error:  # of one's own data or code: only its kind leaves this machine
             self.say(f"{kind}: failed: {''.join(traceback.format_exception(error))}")
             words = f"it failed with {type(error).__name__}; its own log says more."
-            return Frame({**who, "kind": "refused", "why": words, "asked": str(kind)[:50]})
+            return Frame({**who, "kind": "refused", "why": words, "asked": str(kind)[:50], **_tag(frame)})
 
     def _hello(self, frame: Frame) -> Frame:
         self.agreed.check(frame.header, "the server")
@@ -141,9 +141,7 @@ class Party:
         parameters = integer(h, "parameters", 1)
         if self.parameters is not None and parameters != self.parameters:
             raise Refused(f"the server's model has {parameters:,} parameters, and this client's {self.parameters:,}.")
-        if parameters * 4 > len(frame.body):
-            raise Refused(f"{parameters:,} parameters are announced, but {len(frame.body):,} bytes came.")
-        w = unpacked(frame.body, jax.ShapeDtypeStruct((parameters,), np.dtype(self.agreed.float_type)))
+        w = first_model(frame)
         capacity, width, clients = (integer(h, name, 1) for name in ("capacity", "width", "clients"))
         setup = Setup(
             self.k, clients, number(h, "weight"), capacity, width, integer(h, "seed"), h.get("preparation"), w
@@ -237,3 +235,11 @@ class Party:
                     f"reply of {exchange.name!r}: {name.strip('.')} {leaf.dtype}{list(leaf.shape)}, {size:,} bytes"
                 )
         return lines
+
+
+def _tag(frame: Frame) -> dict[str, str]:
+    """Of the reply that a request asks for, so that a refusal says of what it is."""
+    try:
+        return {"tag": job_of(frame.header).tag(text(frame.header, "uid"), digest(frame.body))}
+    except Refused:  # not a request of work
+        return {}

@@ -63,7 +63,7 @@ def answer(store: Store, frame: Frame, compute: Compute) -> Frame:
     job, counted = job_of(frame.header), text(frame.header, "counted")
     tag = job.tag(store.uid, digest(frame.body))
     with store.database.transaction():
-        heard(store, integer(frame.header, "incarnation"))
+        heard(store, integer(frame.header, "incarnation"), (job.wave, job.e))
         settle(store, job.base, counted)
         if store.held().pending == tag:
             return store.reply()
@@ -73,12 +73,18 @@ def answer(store: Store, frame: Frame, compute: Compute) -> Frame:
     return reply
 
 
-def heard(store: Store, incarnation: int) -> None:
-    """Refuse a server whose successor has spoken."""
+def heard(store: Store, incarnation: int, job: tuple[int, int] | None = None) -> None:
+    """Refuse a server whose successor has spoken, and a request (wave, e) that was overtaken by a later one.
+
+    The later one may have been answered and counted; to answer the earlier one would replace what is pending.
+    """
     newest = store.held().incarnation
     if incarnation < newest:
         raise Refused(f"fenced: life {newest} of the server has spoken, and this is life {incarnation}.")
-    store.hear(incarnation)
+    last = store.last() if incarnation == newest else (-1, -1)
+    if job is not None and job < last:
+        raise Refused(f"late: a request of wave {last[0]}, exchange {last[1]}, has come before this one of {job}.")
+    store.hear(incarnation, last if job is None else job)
 
 
 def settle(store: Store, base: int, counted: str) -> None:
@@ -104,6 +110,10 @@ class Ledger:
 
     def ask(self, job: Job, body: str) -> None:
         self.asked[job.k] = job.tag(self.uid, body)
+
+    def concerns(self, k: int, header: dict[str, Any]) -> bool:
+        """Is this refusal one of what client k is asked for now? None: whoever refuses could not read the request."""
+        return header.get("tag") in (None, self.asked.get(k))
 
     def accept(self, k: int, header: dict[str, Any]) -> str:
         """The tag of a reply that was asked for and has not come before; raises Refused otherwise."""

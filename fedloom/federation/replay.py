@@ -18,7 +18,7 @@ from fedloom.engines.checks import checked
 from fedloom.engines.run import Run
 from fedloom.engines.trees import Tree
 from fedloom.federation.absent import Absent, remote
-from fedloom.federation.agreement import Setup
+from fedloom.federation.agreement import Setup, first_model
 from fedloom.federation.journal import Exchanged, Journal
 from fedloom.federation.rounds import Reply, reply_shapes, summed
 from fedloom.federation.wire import digest, packed, shapes_of, unpacked
@@ -50,8 +50,7 @@ def replay(journal: Journal, algorithm: Algorithm, solver: Solver, own: Mapping[
     if setup is None:
         raise ValueError(f"{journal.database.path}: this federation has not begun, so that there is nothing to replay.")
     h, p = setup.header, np.array(setup.header["weights"])
-    dtype = jnp.result_type(float)
-    w = unpacked(setup.body, jax.ShapeDtypeStruct((h["parameters"],), dtype))
+    w = first_model(setup)
     history = list(journal.history())
     if missing := {one.job.k for done in history for one in done.counted} - own.keys():
         raise ValueError(f"The data of client {min(missing)} are needed to replay its part.")

@@ -6,7 +6,7 @@ there are at least `minimum` replies.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -152,9 +152,9 @@ class Rounds:
         previous = self.journal.get("cohort")
         again = e and self.run.algorithm.exchanges[e].same_cohort and previous is not None
         draw = draw_from_frame(previous) if again and previous is not None else self._draw(t, e)
-        self.journal.put("plan", draw_to_frame(draw, t, e))
         if any(exchange.same_cohort for exchange in self.run.algorithm.exchanges):
-            self.journal.put("cohort", draw_to_frame(draw, t, e))
+            self.journal.put("cohort", draw_to_frame(draw, t, e))  # first: where there is a plan, there is its cohort
+        self.journal.put("plan", draw_to_frame(draw, t, e))
         return draw
 
     def _draw(self, t: int, e: int) -> Draw:
@@ -172,12 +172,12 @@ class Rounds:
                 raise Waited(f"After {self.waits.patience:g} seconds only {len(ready)} clients are ready: {self.who()}")
             self.lost[0, 1] += sum(frame.header.get("kind") == "reply" for _, frame in self.desk.receive())
 
-    def who(self) -> str:
-        """Who is missing, and why."""
-        missing = [k for k in range(len(self.run.p)) if k not in self.desk.ready]
-        return (
-            "; ".join(f"{self.desk.name(k)}: {self.desk.left_out.get(k, 'it is not there')}" for k in missing) or "none"
-        )
+    def who(self, silent: Iterable[int] = ()) -> str:
+        """Who is missing, and why; silent: those who were asked and have not answered."""
+        missing = {k: "it is not there" for k in range(len(self.run.p)) if k not in self.desk.ready}
+        missing |= {k: "it does not answer" for k in silent if k in self.desk.ready}
+        missing |= {k: why for k, why in self.desk.left_out.items() if k in missing}
+        return "; ".join(f"{self.desk.name(k)}: {missing[k]}" for k in sorted(missing)) or "none"
 
     def _needed(self, drawn: int) -> int:
         """How many replies an exchange with so many clients needs at the least."""
@@ -227,7 +227,7 @@ class Rounds:
                 if now - start > waits.patience:
                     raise Waited(
                         f"After {waits.patience:g} seconds there are {len(replies)} replies, but {needed} are needed. "
-                        f"Missing: {self.who()}"
+                        f"Missing: {self.who(silent)}"
                     )
                 refused -= self.desk.ready  # who has come back is asked again
             for k, frame in self.desk.receive():
@@ -236,7 +236,8 @@ class Rounds:
                     continue
                 try:
                     if frame.header.get("kind") == "refused":
-                        self._refusal(k, frame, broken, refused)
+                        if ledger.concerns(k, frame.header):
+                            self._refusal(k, frame, broken, refused)
                     elif frame.header.get("kind") == "reply" and k not in replies:
                         replies[k] = self.taken(k, frame, jobs[k].e, ledger)
                     else:

@@ -16,6 +16,8 @@ TABLES = """
 CREATE TABLE IF NOT EXISTS client (
     uid TEXT PRIMARY KEY,
     incarnation INTEGER NOT NULL DEFAULT 0,
+    wave INTEGER NOT NULL DEFAULT -1,
+    e INTEGER NOT NULL DEFAULT -1,
     version INTEGER NOT NULL DEFAULT 0,
     tag TEXT NOT NULL DEFAULT '',
     memory INTEGER,
@@ -86,9 +88,14 @@ class Store:
         assert found is not None
         return found
 
-    def hear(self, incarnation: int) -> None:
-        """A server of this life has spoken."""
-        self._set(incarnation=incarnation)
+    def last(self) -> tuple[int, int]:
+        """Wave and exchange of the last request of this life of the server."""
+        wave, e = self._row("wave", "e")
+        return wave, e
+
+    def hear(self, incarnation: int, last: tuple[int, int]) -> None:
+        """A server of this life has spoken; its last request."""
+        self._set(incarnation=incarnation, wave=last[0], e=last[1])
 
     def promote(self) -> None:
         """The pending reply was counted: its memory is the client's now."""

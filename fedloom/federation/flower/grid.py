@@ -16,6 +16,10 @@ from .shim import BODY_LIMIT, SMALL, Header, NotAFrame, from_content, to_content
 
 GONE, UNAVAILABLE = 3, 5  # Flower's error codes: the message has expired or was deleted; its node does not answer
 PAUSE = 1.0
+FRESH = 1.0  # seconds for which it is known who is there
+# Seconds between two looks for replies: a twentieth of the time since the last message. Each look is work for the
+# SuperLink, which it lacks for clients.
+SHORTEST, LONGEST = 0.05, 1.0
 
 T = TypeVar("T")
 
@@ -44,10 +48,13 @@ class GridTransport:
         self.waiting: dict[str, Sent] = {}
         self.sent = self.received = 0  # bytes of bodies, as they travelled: equal ones of one call are uploaded once
         self.here: set[int] = set()
+        self.seen = self.looked = self.pushed = -LONGEST  # when it was last seen who is there, looked, and sent
 
     def nodes(self) -> set[int]:
-        """The nodes that are there now."""
-        self.here = set(self._persistently(lambda: list(self.grid.get_node_ids())))
+        """The nodes that are there, or were a moment ago."""
+        if time.monotonic() - self.seen > FRESH:
+            self.here = set(self._persistently(lambda: list(self.grid.get_node_ids())))
+            self.seen = time.monotonic()
         return self.here
 
     def push(self, node: int, header: Header, body: bytes, ttl: float) -> str:
@@ -65,7 +72,8 @@ class GridTransport:
         # To push the same again after a lost answer is harmless: a message's id is the digest of its content.
         ids = [x or "" for x in self._persistently(lambda: list(self.grid.push_messages(made)))]
         ids += [""] * (len(messages) - len(ids))
-        until = time.monotonic() + ttl
+        self.pushed = time.monotonic()
+        until = self.pushed + ttl
         for (node, _, _), name in zip(messages, ids, strict=True):
             if name:
                 self.waiting[name] = Sent(node, until)
@@ -81,8 +89,9 @@ class GridTransport:
         """
         now = time.monotonic()
         self.waiting = {name: sent for name, sent in self.waiting.items() if sent.until > now}
-        if not self.waiting:
+        if not self.waiting or now - self.looked < max(SHORTEST, min(LONGEST, (now - self.pushed) / 20)):
             return []
+        self.looked = now
         here = self.nodes()
         names = [name for name, sent in self.waiting.items() if sent.node in here]
         if not names:
