@@ -39,7 +39,8 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Study:
         inside = {r.directory for study in studies for r in study.results}
         alone: list[Result] = []
         for place in (file.parent for file in sorted(path.rglob(CONFIG))):
-            if place in inside or is_set_aside(place) or any(p in place.parents for p in lost):
+            hidden = any(part.startswith(".") for part in place.relative_to(path).parts)
+            if place in inside or hidden or is_set_aside(place) or any(p in place.parents for p in lost):
                 continue
             try:
                 alone.append(_read(place))

@@ -58,8 +58,13 @@ def demo(path: pathlib.Path, rounds: int, algorithm: str, digits: bool, say: Cal
     _simulated(path)
     server = path / "federation" / SERVER
     study = find_runs([server, path / SIMULATION])
+    task = next(r.about["task"] for r in study.results if r.experiment.engine == "flower")
     named = [
-        dataclasses.replace(r, name="federation" if r.experiment.engine == "flower" else SIMULATION)
+        dataclasses.replace(
+            r,
+            name="federation" if r.experiment.engine == "flower" else SIMULATION,
+            about={**r.about, "task": task},  # the same rows: curves in one picture
+        )
         for r in study.results
     ]
     return dataclasses.replace(study, results=named, title="a federation beside its simulation")

@@ -1,6 +1,7 @@
 """A client's data and the task of an experiment, as a party uses them; and the task as the server knows it."""
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +33,8 @@ def task_of(experiment: Experiment, preparation: Any = None) -> Task | None:
     if is_table(experiment.task):
         if preparation is None:
             return None
-        task = table_task(Preparation.from_plain(preparation), _table_model(experiment))
+        name = pathlib.Path(str(experiment.task)).name.split(".")[0] or "table"
+        task = table_task(Preparation.from_plain(preparation), _table_model(experiment), name)
     else:
         task = experiment.base_task()
     given = {

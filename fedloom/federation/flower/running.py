@@ -30,7 +30,7 @@ from fedloom.federation.status import read_status
 from fedloom.federation.terms import Terms, host_and_port
 
 BOUND = "nodes.json"  # which client each of Flower's nodes may speak for
-FLOWER = "flower"  # the folder of what Flower writes
+FLOWER, HOME = "flower", ".flwr"  # the folder of what Flower writes, and in it Flower's own, which has a config.toml
 BEGINS = 120.0  # seconds for a ServerApp to begin
 
 Say = Callable[[str], None]
@@ -44,8 +44,9 @@ def listens_at(host: str) -> str:
 def serve(folder: pathlib.Path, terms: Terms, say: Say, sinks: tuple[str, ...] = ()) -> None:
     """Run the server of a federation to its last round: the SuperLink, and in it one ServerApp after the other."""
     host, port = host_and_port(terms.address)
-    home = folder.resolve() / FLOWER
-    home.mkdir(exist_ok=True, mode=0o700)
+    logs = folder.resolve() / FLOWER
+    home = logs / HOME
+    home.mkdir(exist_ok=True, mode=0o700, parents=True)
     server_keys = None
     if terms.secure:
         server_keys = ServerKeys(*(folder.resolve() / name for name in ("ca.crt", "server.crt", "server.key")))
@@ -57,17 +58,17 @@ def serve(folder: pathlib.Path, terms: Terms, say: Say, sinks: tuple[str, ...] =
     else:
         say("NO TLS AND NO KEYS: whoever reaches this port can read models and take part. Use it for trials only.")
     write_connection(home, port, None if server_keys is None else server_keys.ca)
-    database = home / "superlink.db"
+    database = logs / "superlink.db"
     command = superlink_command(database, listens_at(host), port, server_keys, BODY_LIMIT)
-    with Supervised("superlink", command, environment(home), home / "superlink.log") as link:
+    with Supervised("superlink", command, environment(home), logs / "superlink.log") as link:
         _wait_for_port(port, link)
-        say(f"listening at {terms.address}; what Flower says is in {home / 'superlink.log'}")
+        say(f"listening at {terms.address}; what Flower says is in {logs / 'superlink.log'}")
         if terms.secure:
             bound = {}
             for k, name in enumerate(terms.clients):
                 bound[register(home, folder / KEYS / f"{name}.pub", database)] = k
             (folder / BOUND).write_text(json.dumps(bound))
-        app = write_app(home / "app")
+        app = write_app(logs / "app")
         while not _run_once(folder, home, app, sinks, say):
             say("the ServerApp has died; the next one goes on where it was")
 
@@ -137,7 +138,7 @@ def _alive(pid: int) -> bool:
 def take_part(folder: ClientFolder, say: Say) -> int:
     """Run a client until the federation has ended: its worker, and its node of Flower's. Returns an exit code."""
     terms, home = folder.terms, folder.path.resolve() / FLOWER
-    home.mkdir(exist_ok=True, mode=0o700)
+    (home / HOME).mkdir(exist_ok=True, mode=0o700, parents=True)
     assert folder.data is not None
     keys = None
     if terms.secure:
@@ -152,7 +153,7 @@ def take_part(folder: ClientFolder, say: Say) -> int:
     started = log.stat().st_size if log.exists() else 0
     with (
         Supervised("worker", worker, dict(os.environ), log, ends=True) as working,
-        Supervised("node", node, environment(home), home / "node.log"),
+        Supervised("node", node, environment(home / HOME), home / "node.log"),
     ):
         said, heard = "", started
         while True:
