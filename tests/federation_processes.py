@@ -20,6 +20,7 @@ from fedloom.engines.checks import checked
 from fedloom.engines.oracle import _records
 from fedloom.experiments.settings import experiment
 from fedloom.federation.engine import JOURNAL
+from fedloom.federation.flower.running import FLOWER
 from fedloom.federation.folders import CLIENTS, SERVER, client_folder, make
 from fedloom.federation.journal import Journal
 from fedloom.federation.rounds import Patience
@@ -247,9 +248,9 @@ class Federation:
     def logs(self):
         """The ends of all logs, for the message of a failed assertion."""
         files = [self.directory / f"{name}.log" for name in ("server", *self.names)]
-        files.append(self.server / "flower" / "superlink.log")
+        files.append(self.server / FLOWER / "superlink.log")
         for name in self.names:
-            files += [self.client(name) / "flower" / f"{what}.log" for what in ("worker", "node")]
+            files += [self.client(name) / FLOWER / f"{what}.log" for what in ("worker", "node")]
         parts = [f"--- {path.relative_to(self.directory)}\n{tail(path)}" for path in files]
         with contextlib.suppress(Exception):
             parts.append("--- events\n" + "\n".join(self.events()[-30:]))

@@ -161,6 +161,47 @@ def test_a_server_that_dies_between_a_round_and_its_evaluation_evaluates_it(monk
     close(serving, clients)
 
 
+def test_a_federation_may_be_given_more_rounds():
+    """In the server's terms; clients that were told that it is over are started again."""
+    assert init() == 0
+    clients = parties()
+    serving = serve(clients=clients)
+    serving.go()
+    first = pathlib.Path("fed/server/model.safetensors").read_bytes()
+    close(serving, clients)
+    terms = pathlib.Path("fed/server/federation.toml")
+    terms.write_text(terms.read_text().replace("rounds = 3", "rounds = 5"))
+    clients = parties()
+    serving = serve(clients=clients)
+    serving.go()
+    assert [row["round"] for row in logged()] == [0, 1, 2, 3, 4, 5]
+    assert pathlib.Path("fed/server/model.safetensors").read_bytes() != first
+    assert (
+        replayed(
+            pathlib.Path("fed/server"), [f"{p.name}={pathlib.Path('own.py').resolve()}:rows" for p in clients]
+        ).first
+        is None
+    )
+    close(serving, clients)
+
+
+def test_clients_without_test_examples():
+    """What nobody can measure is not in the log; the run goes on."""
+    assert init() == 0
+    own = pathlib.Path("own.py")
+    own.write_text(
+        own.read_text()
+        + "\n\ndef all_rows(name):\n    x, y = rows(name)\n    return fl.by_client(x, y, np.zeros(len(y)), test=0)\n"
+    )
+    clients = parties(data="own.py:all_rows")
+    serving = serve(clients=clients)
+    serving.go()
+    assert [row["round"] for row in logged()] == [0, 1, 2, 3]
+    assert "test accuracy" not in logged()[-1]
+    assert find_runs(["fed/server"]).results[0].finished
+    close(serving, clients)
+
+
 def test_of_an_error_inside_a_client_only_its_kind_leaves_it():
     """The sentence of a user's own error may name a patient."""
     assert init() == 0

@@ -11,6 +11,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'fedloom[flower]'"
 import fedloom as fl
 from fedloom import cohorts
 from fedloom.federation.engine import JOURNAL, Served
+from fedloom.federation.flower.running import FLOWER
 from fedloom.federation.folders import STORE, client_folder
 from fedloom.federation.rounds import Patience
 from fedloom.federation.worker import party_of
@@ -49,7 +50,7 @@ def undisturbed(federation, directory):
     """The same run in this process, in which nobody dies: its journal."""
     e, parties = federation.terms.experiment, []
     for name in federation.names:
-        folder = shutil.copytree(federation.client(name), directory / name, ignore=lambda *_: [STORE, "flower", "lock"])
+        folder = shutil.copytree(federation.client(name), directory / name, ignore=lambda *_: [STORE, FLOWER, "lock"])
         parties.append(party_of(client_folder(folder)))
     terms = client_folder(folder).terms
     begin = (lambda desk: (terms.experiment.load().w, None), e.rounds)

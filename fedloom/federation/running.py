@@ -76,7 +76,6 @@ class Serving:
             e.rounds,
             cohort=e.cohort,
             seed=e.seed,
-            on_nonfinite="drop" if e.on_nonfinite == "drop" or not e.algorithm.needs_everyone else "raise",
             buffer=terms.buffer,
             weights=e.weights or _weights(terms),
             waits=terms.waits,
@@ -86,8 +85,9 @@ class Serving:
         task = task_of(e, self.served.preparation)
         assert task is not None
         self.task = task
-        self.about = about(terms, task, self.served)
-        self.journal = self.served.journal
+        self.about, self.journal = about(terms, task, self.served), self.served.journal
+        if rows := self.journal.rows():
+            self.about |= {key: _those(self.about[key], rows[0]) for key in ("metrics", "bounds")}
         self.sinks = [make("", self.experiment, directory) for make in opened]
         self.rows: list[Row] = []
 
@@ -145,18 +145,16 @@ class Serving:
 
     def _take(self, record: Record, w: Vector) -> None:
         """Log an evaluated round, and save its model."""
-        sums = self.served.evaluated(w, record.round)
-        p = self.served.run.p
-        values = metrics_of(sums, p)
-        values = {name: values.get(name, math.nan) for name in self.about["metrics"]}
-        # A part that nobody could evaluate is not in the row: there is no number for it.
-        values = {name: value for name, value in values.items() if math.isfinite(value)}
+        sums, p = self.served.evaluated(w, record.round), self.served.run.p
+        values = {name: value for name, value in metrics_of(sums, p).items() if math.isfinite(value)}
+        if not self.rows:  # which metrics there are shows when clients evaluate: none may have test examples
+            self.about = {**self.about, **{key: _those(self.about[key], values) for key in ("metrics", "bounds")}}
+            write_whole(self.directory / ABOUT, json.dumps(self.about, indent=1).encode())
         if missing := [name for name in self.about["metrics"] if name not in values]:
-            if sums:
-                self._add({"round": record.round, "diverged": f"The {missing[0]} is not finite."})
-                return
-            self.served.desk.note(f"Nobody has evaluated round {record.round}; it is not in the log.")
+            words = f"Nobody has measured the {missing[0]} of round {record.round}, which is not in the log."
+            self.served.desk.note(words if values else f"Nobody has evaluated round {record.round}.")
             return
+        values = {name: values[name] for name in self.about["metrics"]}
         counters = {name: getattr(record.counters, field) for name, field in COUNTERS.items()}
         extra = {} if record.residual is None else {"residual": record.residual}
         share = round(float(sum(p[k] for k in sums)), 12)
@@ -184,10 +182,11 @@ class Serving:
 
     def _take_away(self) -> None:
         """The trained model as a file of its own, with the preparation of tables, for machines that have no data."""
-        path, facts = self.directory / MODEL, self.served.desk.facts
+        facts, draft = self.served.desk.facts, self.directory / f"draft-{MODEL}"
         known = [rows for k in sorted(facts) if (rows := facts[k].get("rows"))]
-        if path.exists() or self.task.model is None or len(known) < len(self.terms.clients):
+        if self.task.model is None or len(known) < len(self.terms.clients):
             return
+        draft.unlink(missing_ok=True)
         shape, dtype = known[0]["y"]
         classes = [rows["classes"] for rows in known]
         preparation = self.served.preparation
@@ -199,7 +198,8 @@ class Serving:
             None if None in classes else max(classes),
             None if preparation is None else Preparation.from_plain(preparation),
             {"task": self.task.name, "round": self.rows[-1]["round"], "seed": self.experiment.seed},
-        ).save(path)
+        ).save(draft)
+        os.replace(draft, self.directory / MODEL)
 
     def status(self) -> dict[str, Any]:
         """What is going on, for those who look."""
@@ -219,6 +219,10 @@ class Serving:
             "travelled": [engine.before[1] + desk.down, engine.before[2] + desk.up],
             "clients": clients,
         }
+
+
+def _those(table: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name in names}
 
 
 def _weights(terms: Terms) -> str:
