@@ -265,11 +265,12 @@ class Federation:
             time.sleep(0.05)
         raise AssertionError(f"{what}: not within {seconds:g} seconds\n{self.logs()}")
 
-    def finish(self, seconds):
+    def finish(self, seconds, then=lambda: None):
         """Wait until the server has ended by itself, and then the clients and all that they have started."""
         server = self.commands["server"]
         self.until(lambda: server.poll() is not None, seconds, "the last round")
         assert server.returncode == 0, self.logs()
+        then()
         for name in self.names:
             if name in self.commands:
                 self.until(lambda name=name: self.commands[name].poll() is not None, 30, f"the end of {name}")

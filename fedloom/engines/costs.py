@@ -30,7 +30,7 @@ def message_sizes(run: Run) -> Sizes:
             if trees:
                 message, reply, *after = _shared.eval_shape(e, *parts, *given)
             else:
-                message, reply, *after = jax.eval_shape(partial(_one_client, e, *parts), *given)
+                message, reply, *after = jax.eval_shape(partial(one_client, e, *parts), *given)
         for what, old, new in zip(("server's state", "client's memory"), (server, memory), after, strict=True):
             if shapes(old) != shapes(new):
                 raise TypeError(
@@ -41,7 +41,7 @@ def message_sizes(run: Run) -> Sizes:
     return sizes
 
 
-def _one_client(
+def one_client(
     e: int,
     algorithm: Algorithm,
     solver: Solver,
@@ -63,7 +63,7 @@ def _one_client(
     return message, reply, server, memory
 
 
-_shared = jax.jit(_one_client, static_argnums=0)  # runs that differ in numbers share its trace
+_shared = jax.jit(one_client, static_argnums=0)  # runs that differ in numbers share its trace
 
 
 @contextlib.contextmanager

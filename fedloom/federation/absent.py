@@ -7,6 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from fedloom.client import Federation, Objective, Solver
+from fedloom.engines.costs import one_client
+from fedloom.engines.run import Run
+from fedloom.engines.trees import Tree
 from fedloom.hyperparameters import frozen
 from fedloom.problem import Key, Problem, Scalar, Solution, Vector
 
@@ -74,3 +77,12 @@ class Remote(Solver):
 def remote(solver: Solver) -> Remote:
     """A solver as a server sees it."""
     return Remote(repr(solver), solver.offers, solver.lasting)
+
+
+def reply_shapes(run: Run, e: int, memory: Tree) -> Tree:
+    """The shapes of a reply, which follow from the method alone."""
+
+    def reply(server: Tree, memory: Tree, w: Any) -> Tree:
+        return one_client(e, run.algorithm, run.solver, run.federation, server, memory, run.key, w)[1]
+
+    return jax.eval_shape(reply, run.start.server, memory, run.w)

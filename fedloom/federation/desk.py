@@ -65,6 +65,7 @@ class Desk:
         self.nodes: dict[int, Node] = {}
         self.ready: set[int] = set()
         self.left_out: dict[int, str] = {}  # why
+        self.again: set[int] = set()  # whose last request is known to be lost, or who may not have got it
         self.seen: dict[int, float] = {}  # when each was last heard of
         self.setups: dict[int, Frame] = {}
         self.facts = journal.facts()
@@ -111,6 +112,7 @@ class Desk:
         if self.nodes.get(k) == node:
             del self.nodes[k]
             self.ready.discard(k)
+            self.again.add(k)
             self.note(f"{self.name(k)} is gone.")
 
     def leave_out(self, k: int, why: str) -> None:
@@ -186,6 +188,7 @@ class Desk:
         for arrived in self.transport.pull():
             if arrived.frame is None:
                 if (k := self.clients.get(arrived.node)) is not None:
+                    self.again.add(k)
                     self.note(f"{self.name(k)}: {arrived.error}")
                 else:
                     self.note(f"node {arrived.node}: {arrived.error}")

@@ -17,10 +17,10 @@ from fedloom.engines.aggregate import message_of, updated
 from fedloom.engines.checks import checked
 from fedloom.engines.run import Run
 from fedloom.engines.trees import Tree
-from fedloom.federation.absent import Absent, remote
+from fedloom.federation.absent import Absent, remote, reply_shapes
 from fedloom.federation.agreement import Setup, first_model
 from fedloom.federation.journal import Exchanged, Journal
-from fedloom.federation.rounds import Reply, reply_shapes, summed
+from fedloom.federation.rounds import Reply, summed
 from fedloom.federation.wire import digest, packed, shapes_of, unpacked
 from fedloom.federation.work import Own, worked
 from fedloom.problem import Vector

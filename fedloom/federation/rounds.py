@@ -5,6 +5,7 @@ answer from what they have kept. An exchange is over when all have answered, whe
 there are at least `minimum` replies.
 """
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +21,8 @@ from fedloom.engines.costs import message_sizes
 from fedloom.engines.records import Record, client_not_finite, server_not_finite
 from fedloom.engines.run import Run
 from fedloom.engines.trees import Tree, all_finite
-from fedloom.federation.desk import Desk, Waited
+from fedloom.federation.absent import reply_shapes
+from fedloom.federation.desk import GREET, Desk, Waited
 from fedloom.federation.drawing import draw_from_frame, draw_to_frame, drawn
 from fedloom.federation.journal import Counted, Journal
 from fedloom.federation.party import NOT_FINITE
@@ -109,7 +111,7 @@ class Rounds:
         """One trip: to the cohort and back, on the disk at its end."""
         t, e, active, record = state
         run, exchange = self.run, self.run.algorithm.exchanges[e]
-        draw = self._plan(t, e, record)
+        draw = self._plan(t, e)
         message = packed(jax.device_get(message_of(run.algorithm, record.server, e)))
         jobs = self._jobs(t, e, draw)
         weight = dict(zip(draw.ids.tolist(), draw.weight.tolist(), strict=True))
@@ -144,7 +146,7 @@ class Rounds:
     def _version(self, t: int, e: int) -> int:
         return t * len(self.run.algorithm.exchanges) + e
 
-    def _plan(self, t: int, e: int, record: Record) -> Draw:
+    def _plan(self, t: int, e: int) -> Draw:
         """The cohort: one that a server before this one has drawn, or a new one, which is kept before it is used."""
         kept = self.journal.get("plan")
         if kept is not None and (kept.header["t"], kept.header["e"]) == (t, e):
@@ -212,12 +214,13 @@ class Rounds:
         while True:
             now = time.monotonic()
             silent = [k for k in jobs if k not in replies and k not in broken and k not in refused]
-            due = [k for k in silent if k in self.desk.ready and now - asked.get(k, -waits.deadline) >= waits.deadline]
+            due = [k for k in silent if k in self.desk.ready and now - asked.get(k, -math.inf) >= self._pause(k)]
             if due:
                 counted = {k: standings[k].tag if k in standings else "" for k in due}
                 sent = self.desk.send({k: self.request(jobs[k], message, counted[k]) for k in due}, waits.deadline)
                 asked |= dict.fromkeys(sent, now)
                 times += len(sent)
+                self.desk.again -= sent
             self._look(jobs, replies, silent)
             needed = self._needed(len(jobs))
             enough = len(jobs) if waits.enough is None else min(waits.enough, len(jobs))
@@ -245,6 +248,10 @@ class Rounds:
                 except Refused as error:
                     self.lost[jobs[k].e, 1] += 1
                     self.desk.note(f"{self.desk.name(k)}, round {jobs[k].t + 1}: a reply is refused: {error}")
+
+    def _pause(self, k: int) -> float:
+        """Seconds until a silent client is asked again: soon, if it is known that it has not got the request."""
+        return min(GREET, self.waits.deadline) if k in self.desk.again else self.waits.deadline
 
     def _refusal(self, k: int, frame: Frame, broken: dict[int, int], refused: set[int]) -> None:
         if frame.header.get("asked") not in ("train", None):  # None: whoever stands between the client and the server
@@ -308,13 +315,3 @@ class Rounds:
         """What somebody sees who looks at the federation now."""
         job = next(iter(jobs.values()))
         self.standing = {"round": job.t + 1, "exchange": job.e, "replies": len(replies), "waiting for": silent}
-
-
-def reply_shapes(run: Run, e: int, memory: Tree) -> Tree:
-    """The shapes of a reply, which follow from the method alone."""
-    from fedloom.engines.costs import _one_client
-
-    def reply(server: Tree, memory: Tree, w: Any) -> Tree:
-        return _one_client(e, run.algorithm, run.solver, run.federation, server, memory, run.key, w)[1]
-
-    return jax.eval_shape(reply, run.start.server, memory, run.w)
