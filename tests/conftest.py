@@ -39,6 +39,9 @@ build.cache_directory = lambda: ROOT / ".jax_cache"
 
 gc.set_threshold(100_000, 20, 50)  # tracing makes so many objects that looking for garbage among them adds up
 
+# Doctests are looked for in all modules, but these import Flower, which may not be installed.
+collect_ignore = ["federation_processes.py", "flower_processes.py"]
+
 MAPS = pathlib.Path("/proc/self/maps")
 MOST_MAPS = 25_000  # Linux allows a process 65,530 pieces of memory; each compiled program takes several
 tests = itertools.count(1)

@@ -271,7 +271,10 @@ class Federation:
         self.until(lambda: server.poll() is not None, seconds, "the last round")
         assert server.returncode == 0, self.logs()
         then()
+        told = {name for name, one in self.status["clients"].items() if one["state"] == "ready"}
         for name in self.names:
+            if name in self.commands and name not in told:  # it was away, and cannot know that all is over
+                self.commands[name].terminate()
             if name in self.commands:
                 self.until(lambda name=name: self.commands[name].poll() is not None, 30, f"the end of {name}")
         self.until(lambda: not self.left(), 15, f"the end of all processes ({[*map(command_line, self.left())]})")

@@ -452,9 +452,24 @@ def test_clients_refuse_a_server_of_another_method(tmp_path):
     assert any("the method of the server is" in words for words in events)
 
 
+def test_a_client_that_comes_back_by_another_way_is_known_by_its_disk(tmp_path):
+    """Without keys a SuperNode that is started again has another number, and the old one is listed for a minute."""
+    parties = crew(tmp_path, *PROX)
+    ways = Direct(dict(enumerate(parties)))
+    server = opened(tmp_path / "server", ways, PROX, 4)
+    records = server.records()
+    next(records)
+    silent = type("Silent", (), {"answer": lambda self, frame: Frame({"kind": "nothing"})})()
+    ways.parties |= {2: silent, "new": parties[2]}
+    server.desk.leave_out(2, "its node was killed")
+    last = list(records)[-1]
+    assert server.desk.nodes[2] == "new"
+    assert last.round == 4
+
+
 def test_only_one_node_speaks_for_a_client_and_only_the_one_with_its_key(tmp_path):
     parties = crew(tmp_path, *PROX)
-    double = Direct({**dict(enumerate(parties)), "thief": parties[2]})
+    double = Direct({**dict(enumerate(parties)), "thief": crew(tmp_path / "another disk", *PROX)[2]})
     server = opened(tmp_path / "first", double, PROX, 2)
     record = list(server.records())[-1]
     assert any("client 2 (client 2), who is there already" in words for words in noted(server))

@@ -1,5 +1,7 @@
 """Many exchanges of a small model over real processes: memory and databases stay as they are."""
 
+import contextlib
+import sqlite3
 import time
 
 import pytest
@@ -13,11 +15,20 @@ from fedloom.federation.folders import STORE
 from fedloom.federation.rounds import Patience
 from tests.federation_processes import Federation, resident
 
-EXCHANGES = 200
-FIRST = 60  # by then all is compiled, and caches have their size
-MEMORY = 12 * 2**20  # bytes that a process may grow by from the first to the last look
-DATABASE = 2**20  # the same of the databases of SuperLink and clients; SQLite's log has up to 4 MB besides
+EXCHANGES = 100
+FIRST = 40  # by then all is compiled, and caches have their size
+MEMORY = 4 * 2**20  # bytes that a process may grow by from the first to the last look
+DATABASE = 2**16  # the same of the databases of SuperLink and clients; SQLite's own log has up to 4 MB besides
 HISTORY = 700  # bytes of the journal for an exchange of three clients: with it the run can be computed again
+
+
+def content(path):
+    """Bytes of a database, wherever they are on the disk."""
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)) as db:
+        pages, free, size = (
+            db.execute(f"PRAGMA {n}").fetchone()[0] for n in ("page_count", "freelist_count", "page_size")
+        )
+    return (pages - free) * size
 
 
 def sizes(federation):
@@ -28,9 +39,9 @@ def sizes(federation):
     for name in federation.names:
         for kind in ("node", "worker"):
             found[f"{kind} of {name}"] = sum(resident(pid) for pid in federation.of(name, kind))
-        found[f"store of {name}"] = (federation.client(name) / STORE).stat().st_size
-    found["superlink.db"] = (federation.server / FLOWER / "superlink.db").stat().st_size
-    found["journal"] = (federation.server / JOURNAL).stat().st_size
+        found[f"store of {name}"] = content(federation.client(name) / STORE)
+    found["superlink.db"] = content(federation.server / FLOWER / "superlink.db")
+    found["journal"] = content(federation.server / JOURNAL)
     for path in federation.folder.rglob("*-wal"):
         found[f"log {path.relative_to(federation.folder)}"] = path.stat().st_size
     return found

@@ -64,6 +64,7 @@ class Desk:
         self.clients: dict[Node, int] = {}  # nodes that have said hello, and as whom
         self.nodes: dict[int, Node] = {}
         self.ready: set[int] = set()
+        self.disks: dict[int, str] = {}  # by which clients are known that come back by another way
         self.left_out: dict[int, str] = {}  # why
         self.again: set[int] = set()  # whose last request is known to be lost, or who may not have got it
         self.seen: dict[int, float] = {}  # when each was last heard of
@@ -137,7 +138,8 @@ class Desk:
             raise Refused(f"it says that it is {self.name(k)}, which has another key.")
         if self.clients.get(node, k) != k:
             raise Refused(f"it says that it is {self.name(k)}, but has said that it is client {self.clients[node]}.")
-        if self.nodes.get(k, node) != node and self.nodes[k] in self.transport.nodes():
+        old, disk = self.nodes.get(k, node), text(header, "disk")
+        if old != node and old in self.transport.nodes() and self.disks.get(k) != disk:
             raise Refused(f"it says that it is {self.name(k)}, who is there already.")
         self.agreed.check(header, self.name(k))
         if text(header, "name") != self.names[k]:
@@ -157,7 +159,10 @@ class Desk:
             self.journal.set_facts({k: facts})
         if node not in self.clients:
             self.note(f"{self.name(k)} is there.")
-        self.clients[node], self.nodes[k] = k, node
+        if old != node:  # it was killed, and has come back by another way before the transport has noticed
+            self.clients.pop(old, None)
+            self.again.add(k)
+        self.clients[node], self.nodes[k], self.disks[k] = k, node, disk
         if k in self.setups and header.get("setup") == self.setups[k].header["digest"]:
             self._is_ready(k)
         elif k in self.setups:

@@ -63,7 +63,7 @@ class Served:
         self.algorithm, self.names, self.waits = algorithm, list(names), Patience() if waits is None else waits
         self.cohort = everyone() if cohort is None else cohort
         n, weights = len(self.names), weights if isinstance(weights, str) else np.asarray(weights, float)
-        _check_patience(self.waits, n)
+        check_patience(self.waits, n)
         if isinstance(weights, str) and weights not in ("examples", "uniform"):
             raise ValueError(f"weights must be 'examples', 'uniform' or an array, got {weights!r}.")
         nonfinite = "raise" if algorithm.needs_everyone else on_nonfinite
@@ -147,7 +147,8 @@ class Served:
         self.journal.close()
 
 
-def _check_patience(waits: Patience, clients: int) -> None:
+def check_patience(waits: Patience, clients: int) -> None:
+    """Raise a ValueError if a server of so many clients cannot wait so."""
     for name in ("deadline", "patience"):
         if not getattr(waits, name) > 0:
             raise ValueError(f"{name} must be a positive number of seconds, got {getattr(waits, name)!r}.")

@@ -111,6 +111,7 @@ class Party:
                 "rows": self.own.rows(),
                 "setup": None if setup is None else setup.header["digest"],
                 "counted": held.version,
+                "disk": self.store.disk,
             }
         )
 

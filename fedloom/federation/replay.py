@@ -61,6 +61,7 @@ def replay(journal: Journal, algorithm: Algorithm, solver: Solver, own: Mapping[
         federations[k] = data.federation(told)
     blank = jax.tree.map(jnp.asarray, algorithm.init_client(w))
     shapes = [reply_shapes(run, e, blank) for e in range(len(algorithm.exchanges))]
+    last_use = {one.version: i for i, done in enumerate(history) for one in done.counted}  # of each message
     server, memories = run.start.server, dict[int, Tree]()
     first, messages = None, dict[int, Tree]()
     for i, done in enumerate(history):
@@ -78,8 +79,7 @@ def replay(journal: Journal, algorithm: Algorithm, solver: Solver, own: Mapping[
             memories |= new
         if first is None and digest(packed(server.w)) != done.model:
             first = done
-        oldest = min((one.version for later in history[i + 1 :] for one in later.counted), default=i + 1)
-        messages = {version: message for version, message in messages.items() if version >= oldest}
+        messages = {version: message for version, message in messages.items() if last_use.get(version, -1) > i}
     last = journal.get("state")
     difference = 0.0
     if last is not None:

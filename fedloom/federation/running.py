@@ -118,6 +118,7 @@ class Serving:
             self._wait_for_somebody()
             self._take(self.served.engine.timed(state.record), state.record.w)
         if has_ended(self.rows, e.rounds, e.until):
+            self._wait_for_somebody()  # who was away when it ended is told now
             self.served.farewell()
             return
         try:

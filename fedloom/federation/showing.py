@@ -25,10 +25,10 @@ class Beat(threading.Thread):
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self.over.set()
         self.join()
-        self._write(ended=True)
+        self._write(ended=kind is None)  # a server that is told to stop, or fails, has not come to its end
 
     def run(self) -> None:
         while not self.over.wait(BEAT):
@@ -44,6 +44,12 @@ class Beat(threading.Thread):
             draft = path.with_name(name + DRAFT)
             draft.write_text(text)
             os.replace(draft, path)
+
+
+def starting(directory: pathlib.Path) -> None:
+    """Say that a server is there, which may wait long for its clients to say hello."""
+    status = {"at": time.time(), "pid": os.getpid(), "ended": False, "starting": True}
+    write_whole(directory / STATUS, json.dumps(status).encode())
 
 
 def fail(directory: pathlib.Path, words: str) -> None:

@@ -50,7 +50,7 @@ def server_status(folder: pathlib.Path) -> ServerStatus:
     events = journal.events()
     journal.close()
     status = read_status(folder) or {}
-    if not status:
+    if not status or status.get("starting"):
         return ServerStatus("The server is starting, or waits for its clients to say hello.", {}, events)
     if status.get("failed"):
         state = f"The server has stopped: {status['failed']}"

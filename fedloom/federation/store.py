@@ -6,6 +6,7 @@ old one. So a memory changes if and only if the reply was counted, whoever dies 
 
 import json
 import os
+import secrets
 import sqlite3
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from fedloom.federation.wire import Frame
 TABLES = """
 CREATE TABLE IF NOT EXISTS client (
     uid TEXT PRIMARY KEY,
+    disk TEXT NOT NULL,
     incarnation INTEGER NOT NULL DEFAULT 0,
     wave INTEGER NOT NULL DEFAULT -1,
     e INTEGER NOT NULL DEFAULT -1,
@@ -45,7 +47,7 @@ class Store:
     def __init__(self, path: str | os.PathLike[str], uid: str):
         self.database, self.uid = Database(path, TABLES), uid
         with self.database.transaction() as db:
-            db.execute("INSERT OR IGNORE INTO client (uid) VALUES (?)", (uid,))
+            db.execute("INSERT OR IGNORE INTO client (uid, disk) VALUES (?, ?)", (uid, secrets.token_hex(8)))
 
     @property
     def db(self) -> sqlite3.Connection:
@@ -73,6 +75,11 @@ class Store:
             given = json.dumps(frame.header), frame.body
             number = self.db.execute("INSERT INTO blob (header, data) VALUES (?, ?)", given).lastrowid
         self._set(**{column: number})
+
+    @property
+    def disk(self) -> str:
+        """Tells this disk from all others: a client that comes back by another way is known by it."""
+        return str(self._row("disk")[0])
 
     def held(self) -> Held:
         return Held(*self._row("incarnation", "version", "tag", "pending"))

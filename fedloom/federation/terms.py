@@ -19,7 +19,7 @@ from fedloom.experiments.own_files import absolute, digest, is_reference, path_o
 from fedloom.experiments.settings import from_config
 from fedloom.experiments.table_files import is_table
 from fedloom.federation.agreement import Agreement
-from fedloom.federation.engine import agreed
+from fedloom.federation.engine import agreed, check_patience
 from fedloom.federation.rounds import Patience
 from fedloom.hyperparameters import nearest
 
@@ -51,6 +51,7 @@ class Terms:
                     f"clients: {name!r:.80} cannot be the name of a client; use letters, digits, dots, - and _."
                 )
         host_and_port(self.address)
+        check_patience(self.waits, len(self.clients))
         if self.buffer is not None and (not isinstance(self.buffer, int) or self.buffer < 1):
             raise ValueError(f"buffer must be a number of replies, got {self.buffer!r}.")
 

@@ -20,7 +20,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 HERE = pathlib.Path(__file__).parent
@@ -39,7 +38,7 @@ def _beside(name: str) -> Any:
     return module
 
 
-shim, probe, pacing = _beside("shim"), _beside("probe"), _beside("pace")
+shim, probe, pacing, watching = map(_beside, ("shim", "probe", "pace", "watch"))
 
 
 def say(sentence: str) -> None:
@@ -74,6 +73,7 @@ class Tasks(threading.Thread):
         super().__init__(name="fedloom-tasks", daemon=True)
         self.address, self.secret, self.options, self.pace = address, secret, options, pace
         self.work, self.pause = threading.Event(), pacing.SHORTEST
+        self.turn = threading.Lock()  # a task exists before its parts have come; who takes it then waits, maybe in vain
 
     def run(self) -> None:
         from flwr.proto.runtime_pb2 import AcquireTaskRequest
@@ -85,7 +85,8 @@ class Tasks(threading.Thread):
             time.sleep(pacing.SHORTEST)
         while True:
             try:
-                found = acquiring.AcquireTask(request)
+                with self.turn:
+                    found = acquiring.AcquireTask(request)
                 if found.HasField("task") and found.token:
                     self._do(found.token)
                     continue
@@ -146,50 +147,6 @@ class Tasks(threading.Thread):
                     client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
         finally:
             client.close()
-
-
-def _watched(internal: Any, tasks: Tasks, pace: Any, status: Status, limit: int) -> None:
-    """Hear from Flower's SuperNode when it is connected and when a message has come, and bound what it takes."""
-    if hasattr(internal, "time"):
-        internal.time = pace
-    if (pull := getattr(internal, "_pull_and_store_message", None)) is not None:
-        tasks.pause = 2.0  # it is woken, and looks by itself only to be sure
-
-        def pull_and_wake(*args: Any, **more: Any) -> Any:
-            found = pull(*args, **more)
-            if found is not None:
-                pace.last = time.monotonic()
-                tasks.work.set()
-            return found
-
-        internal._pull_and_store_message = pull_and_wake
-    if (objects := getattr(internal, "pull_objects", None)) is not None:
-        objects = pacing.hasten(objects)
-
-        def within_bounds(ids: Any, pull_object_fn: Callable[[str], bytes], **more: Any) -> Any:
-            left = [2 * limit + 2**24]  # beyond the limit the shim refuses with a sentence; this saves the memory
-
-            def one(object_id: str) -> bytes:
-                content = pull_object_fn(object_id)
-                left[0] -= len(content)
-                if left[0] < 0:
-                    raise ValueError(f"The message is far larger than the limit of {limit} bytes; it is dropped.")
-                return content
-
-            return objects(ids, pull_object_fn=one, **more)
-
-        internal.pull_objects = within_bounds
-    if (connect := getattr(internal, "http_request_response", None)) is not None:
-
-        @contextlib.contextmanager
-        def connected(*args: Any, **more: Any) -> Iterator[Any]:
-            with connect(*args, **more) as connection:
-                status.node = connection[0]
-                status.write("connected")
-                say(f"Connected as node {status.node}.")
-                yield connection
-
-        internal.http_request_response = connected
 
 
 def _sentences(connection: Any, status: Status, options: argparse.Namespace) -> None:
@@ -304,7 +261,7 @@ def main() -> None:
 
     port, pace, secret = _free_port(), pacing.Pace(), secrets.token_bytes(32)
     tasks = Tasks(f"127.0.0.1:{port}", secret, options, pace)
-    _watched(internal, tasks, pace, status, options.limit)
+    watching.watched(internal, tasks, pace, status, options.limit, pacing.hasten, say)
     _sentences(connection, status, options)
     safety = ["--insecure"] if options.insecure else ["--root-certificates", options.ca]
     if options.key is not None:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import sys
 import threading
 import time
 from typing import Any
@@ -13,17 +14,45 @@ SOON = {"initial_backoff": 0.02, "backoff_cap": 0.5, "max_tries_per_object": 500
 SHORTEST, LONGEST = 0.2, 1.0  # between two looks for messages: a twentieth of the time since the last one
 
 
+QUIET = 10.0  # seconds without any part of a message after which its sender is taken for dead
+
+
 def hasten(pull_objects: Any) -> Any:
-    """Flower's function that fetches the parts of a message, with shorter waits."""
+    """Flower's function that fetches the parts of a message, with shorter waits: also for a sender that has died.
+
+    Flower itself waits for an hour and more, in which the server would hear nobody else.
+    """
     known = inspect.signature(pull_objects).parameters
-    return functools.partial(pull_objects, **{name: value for name, value in SOON.items() if name in known})
+    faster = functools.partial(pull_objects, **{name: value for name, value in SOON.items() if name in known})
+    of = sys.modules[pull_objects.__module__]
+    lost, not_yet = getattr(of, "ObjectPullError", None), getattr(of, "ObjectUnavailableError", None)
+    if lost is None or not_yet is None:
+        return faster
+
+    def fetched(object_ids: Any, pull_object_fn: Any, **more: Any) -> Any:
+        last = [time.monotonic()]
+
+        def one(object_id: str) -> Any:
+            try:
+                content = pull_object_fn(object_id)
+            except not_yet:
+                if time.monotonic() - last[0] > QUIET:
+                    raise lost(object_id, "its sender has fallen silent") from None
+                raise
+            last[0] = time.monotonic()
+            return content
+
+        return faster(object_ids, pull_object_fn=one, **more)
+
+    fetched.hastened = True  # type: ignore[attr-defined]
+    return fetched
 
 
 def hasten_grid() -> None:
     """The same for the Grid of this process."""
     with contextlib.suppress(ImportError, AttributeError):
         grid: Any = importlib.import_module("flwr.superlink.grid.http_grid")
-        if not isinstance(grid.pull_objects, functools.partial):
+        if not hasattr(grid.pull_objects, "hastened"):
             grid.pull_objects = hasten(grid.pull_objects)
 
 

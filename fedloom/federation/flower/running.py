@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -50,7 +51,7 @@ def serve(folder: pathlib.Path, terms: Terms, say: Say, sinks: tuple[str, ...] =
     server_keys = None
     if terms.secure:
         server_keys = ServerKeys(*(folder.resolve() / name for name in ("ca.crt", "server.crt", "server.key")))
-        for file in server_keys:
+        for file in (*server_keys, *(folder.resolve() / KEYS / f"{name}.pub" for name in terms.clients)):
             if not file.is_file():
                 raise ValueError(f"{file} is missing; `fedloom federate init` makes it, unless --insecure is given.")
         if wrong := check_certificate(server_keys.certificate, server_keys.ca, host):
@@ -90,7 +91,7 @@ def _run_once(folder: pathlib.Path, home: pathlib.Path, app: pathlib.Path, sinks
     began = time.time()
     try:
         run = start_run(home, app, {"directory": str(folder.resolve()), "sinks": ",".join(sinks)})
-    except (FlowerError, OSError) as error:
+    except (FlowerError, OSError, subprocess.SubprocessError) as error:
         say(f"Flower does not start the ServerApp, which is tried again: {error}")
         time.sleep(5.0)
         return False
@@ -119,7 +120,7 @@ def _run_once(folder: pathlib.Path, home: pathlib.Path, app: pathlib.Path, sinks
 
 def _stop(home: pathlib.Path, run: int) -> None:
     """Tell Flower that a run is over, so that its messages are forgotten."""
-    with contextlib.suppress(FlowerError, OSError):
+    with contextlib.suppress(FlowerError, OSError, subprocess.SubprocessError):
         stop_run(home, run)
 
 
@@ -146,7 +147,8 @@ def take_part(folder: ClientFolder, say: Say) -> int:
     else:
         say("NO TLS AND NO KEYS: whoever is on the way can read and change what is sent. Use it for trials only.")
     status = home / "node.json"
-    status.unlink(missing_ok=True)
+    with contextlib.suppress(OSError, ValueError):  # the number of its node, by which the server lets it in again soon
+        status.write_text(json.dumps({**json.loads(status.read_text()), "state": "starting", "why": ""}))
     worker = [sys.executable, "-m", "fedloom.federation.worker", str(folder.path), folder.name, folder.data]
     node = node_command(terms.address, folder.socket, keys, status, BODY_LIMIT)
     log = home / "worker.log"

@@ -14,7 +14,7 @@ from fedloom.federation.desk import Arrived, Waited
 from fedloom.federation.flower.grid import GridTransport
 from fedloom.federation.flower.running import BOUND
 from fedloom.federation.running import Serving
-from fedloom.federation.showing import fail
+from fedloom.federation.showing import fail, starting
 from fedloom.federation.terms import read_terms
 from fedloom.federation.wire import Frame
 from fedloom.places import cache_directory
@@ -44,6 +44,7 @@ class OverGrid:
 def main(grid: Grid, context: Context) -> None:
     """Serve the federation of a directory until its last round."""
     directory = pathlib.Path(str(context.run_config["directory"]))
+    starting(directory)
     try:
         _serve(grid, context, directory)
     except (ValueError, ImportError, Waited) as error:  # what a restart alone does not mend is told to whoever looks
