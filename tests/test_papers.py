@@ -191,6 +191,23 @@ def test_the_causes_of_feddyn_s_table_6_need_all_methods_to_differ_alike():
     assert causes.shown("feddyn-table6", one) == []
 
 
+def test_the_cause_of_feddane_s_figure_1_needs_small_mus_to_be_worse():
+    def losses(small, largest, exceptions=1):
+        by_method = {"fedavg": 1.0, "fedprox": 0.5, "feddane, mu=1": largest}
+        made = figures_of("feddane-figure1", lambda line: by_method.get(line.method, small))
+        for seed in range(exceptions):
+            made["Synthetic(1, 1), plain means", "feddane, mu=0.1"][seed] = 0.9
+            made["Synthetic(1, 1), plain means", "feddane, mu=1"][seed] = 0.7
+        return made
+
+    assert causes.shown("feddane-figure1", losses(2.0, 0.7))
+    assert not causes.shown("feddane-figure1", losses(2.0, 0.7, exceptions=2))
+    assert not causes.shown("feddane-figure1", losses(2.0, 3.0))
+    assert not causes.shown("feddane-figure1", losses(2.0, 0.7, exceptions=0))
+    assert not causes.shown("feddane-figure1", losses(2.0, 1.2))
+    assert not causes.shown("feddane-figure1", losses(0.8, 0.7))
+
+
 def test_the_cause_of_stragglers_needs_the_proximal_term_to_help():
     def losses(fedprox, partial):
         by_method = {"fedavg": 1.0, "fedprox": fedprox, "fedprox, mu=0": partial}
