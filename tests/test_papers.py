@@ -208,6 +208,19 @@ def test_the_cause_of_feddane_s_figure_1_needs_small_mus_to_be_worse():
     assert not causes.shown("feddane-figure1", losses(0.8, 0.7))
 
 
+def test_the_cause_of_feddane_s_variants_needs_them_between_feddane_and_fedprox():
+    def words(feddane, slow, quick):
+        by_method = {"feddane": feddane, "feddane, decay=0.98": slow, "feddane, decay=0.9": quick}
+        made = figures_of("feddane-variants", lambda line: by_method.get(line.method, 1.0))
+        return [cause.explains for cause in causes.shown("feddane-variants", made)]
+
+    both = ["feddane, decay=0.98 ends below feddane", "feddane, decay=0.9 ends below feddane"]
+    assert words(0.5, 0.8, 0.9) == both
+    assert words(0.5, 0.8, 1.1) == both[:1]
+    assert words(0.85, 0.8, 0.9) == both[1:]
+    assert words(1.5, 0.8, 0.9) == []
+
+
 def test_the_cause_of_stragglers_needs_the_proximal_term_to_help():
     def losses(fedprox, partial):
         by_method = {"fedavg": 1.0, "fedprox": fedprox, "fedprox, mu=0": partial}
