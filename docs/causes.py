@@ -6,11 +6,13 @@ place here, however likely it is.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from fedloom.reproductions import find
+from fedloom.reproductions.feddane import MUS
 from fedloom.reproductions.reproduction import Values
 
 NUMBERS = "the numbers"  # what a cause explains, if it is not a claim
@@ -43,13 +45,33 @@ def _one_worker_s_images(values: Values) -> bool:
 
 
 def _weighting(values: Values) -> bool:
-    """On Synthetic(0.5, 0.5) the claim holds for plain means, and does not once the loss is the plain one too."""
+    """On Synthetic(0, 0) the claim holds for plain means, and does not once the loss is the plain one too."""
     kinds = _kinds("feddane-figure3", WORSE, values)
     return (
-        kinds["Synthetic(0.5, 0.5), plain means"] == "holds"
-        and kinds["Synthetic(0.5, 0.5), means by examples"] == "does not hold"
-        and kinds["Synthetic(0.5, 0.5), plain means, plain loss"] == "does not hold"
+        kinds["Synthetic(0, 0), plain means"] == "holds"
+        and kinds["Synthetic(0, 0), means by examples"] == "does not hold"
+        and kinds["Synthetic(0, 0), plain means, plain loss"] == "does not hold"
     )
+
+
+def _largest_mu(values: Values) -> bool:
+    """Where devices differ, mu = 1 is best, mostly below FedAvg; with smaller ones the claim fails in one seed only."""
+    best, below, exceptions = [], [], 0
+    for s in (c.setting for c in find("feddane-figure1").claims if c.words == WORSE):
+        *others, largest = (values[s, f"feddane, mu={mu:g}"] for mu in MUS)
+        for seed, loss in largest.items():
+            fedavg, fedprox = (values[s, method][seed] for method in ("fedavg", "fedprox"))
+            smaller = min(of[seed] for of in others)
+            best.append(loss < smaller)
+            below.append(loss < fedavg)
+            exceptions += smaller <= max(fedavg, fedprox)
+    return all(best) and 2 * sum(below) > len(below) and exceptions == 1
+
+
+def _correction_helps(variant: str, values: Values) -> bool:
+    """On iid data a variant that decays ends between FedDANE and FedProx in every seed, FedDANE below."""
+    feddane, mine, fedprox = (values["Synthetic-IID", method] for method in ("feddane", variant, "fedprox"))
+    return all(feddane[seed] < loss < fedprox[seed] for seed, loss in mine.items())
 
 
 def _proximal_term(values: Values) -> bool:
@@ -59,7 +81,37 @@ def _proximal_term(values: Values) -> bool:
     return all(better[s] == "holds" and partial[s] == "does not hold" for s in better)
 
 
+def _beside_the_table(values: Values, kind: str) -> dict[str, tuple[list[float], float]]:
+    """Of a set of FedDyn's table 6: the models of every draw and the table's number, by method, FedDyn first."""
+    lines = [line for line in find("feddyn-table6").lines if line.setting.startswith(f"{kind}, ")]
+    return {
+        line.method: (list(values[line.setting, line.method].values()), line.reported)
+        for line in lines
+        if line.reported is not None
+    }
+
+
+def _all_slower(values: Values) -> bool:
+    """On the homogeneous set every method needs more models than the table says, in every draw."""
+    return all(min(ours) > printed for ours, printed in _beside_the_table(values, "homogeneous").values())
+
+
+def _never_behind(values: Values) -> bool:
+    """On type 1 no method needs fewer models than FedDyn in any draw, but in some one needs as many."""
+    feddyn, *others = (ours for ours, _ in _beside_the_table(values, "type1").values())
+    gaps = [min(of) - mine for mine, *of in zip(feddyn, *others, strict=True)]
+    return min(gaps) == 0 < max(gaps)
+
+
+def _easier(values: Values) -> bool:
+    """Models are fewer than the table says in every draw: of type 2 for all methods, of type 3 for all but FedDyn."""
+    found = [*_beside_the_table(values, "type2").values()]
+    found += [of for method, of in _beside_the_table(values, "type3").items() if method != "feddyn"]
+    return all(max(ours) < printed for ours, printed in found)
+
+
 WORSE = "FedDANE, with its best mu, ends above both FedAvg and FedProx"
+FEWEST = "FedDyn sends the fewest models to the target"
 PARTIAL = "counting partial work (mu = 0) ends below dropping it (FedAvg)"
 
 CAUSES: dict[str, tuple[Cause, ...]] = {
@@ -72,14 +124,55 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
             _one_worker_s_images,
         ),
     ),
+    "feddyn-table6": (
+        Cause(
+            NUMBERS,
+            "On the homogeneous set all four methods need more models than the table says, in every draw, so it is no "
+            "single method that falls behind. Whether our draws are harder than the paper's or its loss is "
+            "another one, these runs do not show.",
+            _all_slower,
+        ),
+        Cause(
+            FEWEST,
+            "On type 1 no method needs fewer models than FedDyn in any draw. Where the claim fails, another method "
+            "needs just as many: the target is met so early that whole rounds cannot tell them apart.",
+            _never_behind,
+            ("type1, loss 1.5717",),
+        ),
+        Cause(
+            NUMBERS,
+            "Type 2 is easier here for all four methods, in every draw, and type 3 for all but FedDyn. The levels of "
+            "heterogeneity behind these two are not published and set to 1 here, so the data are others.",
+            _easier,
+        ),
+    ),
+    "feddane-figure1": (
+        Cause(
+            WORSE,
+            "It depends on mu. With every mu up to 0.1 FedDANE ends above both, in all seeds of these sets but one. "
+            "The best mu is 1 in every seed, the largest of the grid and FedProx's own; with it FedDANE ends below "
+            "FedAvg, which has no such term, more often than above.",
+            _largest_mu,
+        ),
+    ),
+    "feddane-variants": tuple(
+        Cause(
+            f"{variant} ends below feddane",
+            "On iid data the correction itself helps: FedDANE ends below FedProx in every seed, and with a correction "
+            "that fades it ends between the two.",
+            partial(_correction_helps, variant),
+            ("Synthetic-IID",),
+        )
+        for variant in ("feddane, decay=0.98", "feddane, decay=0.9")
+    ),
     "feddane-figure3": (
         Cause(
             WORSE,
-            "On Synthetic(0.5, 0.5) it is decided by how models are averaged, not by the correction: FedDANE ends "
+            "On Synthetic(0, 0) it is decided by how models are averaged, not by the correction: FedDANE ends "
             "above FedAvg and FedProx with plain means, as in the figure, but not with means by examples; and not "
             "with plain means either, if every device counts alike in the loss too.",
             _weighting,
-            ("Synthetic(0.5, 0.5), means by examples", "Synthetic(0.5, 0.5), plain means, plain loss"),
+            ("Synthetic(0, 0), means by examples", "Synthetic(0, 0), plain means, plain loss"),
         ),
     ),
     "fedprox-stragglers": (

@@ -38,6 +38,7 @@ def study(name, values):
             for run in line.runs:
                 metric = line.measure.metric
                 made[run].rows[1][metric] = values.get((line.setting, line.method), 8)
+                made[run].rows[0].setdefault(metric, made[run].rows[1][metric])
                 made[run].about["metrics"][metric] = metric.endswith(("accuracy", "recall@5"))
         results += made.values()
     return Study("", results, about={"kind": "reproduction", "name": name})
@@ -251,6 +252,22 @@ def test_one_method_against_all_others_on_downloaded_data(name):
     for loss, verdict in ((2.0 + sign, HOLDS), (2.05, FAILS)):
         made = study(name, losses | {(setting, method): loss})
         assert verdicts(made, claim.words) == {setting: verdict}
+
+
+@pytest.mark.parametrize(("best", "verdict"), [("0.1", HOLDS), ("0.01", HOLDS), ("1", FAILS), ("0.001", FAILS)])
+def test_the_best_alpha_of_feddyn_is_inside(best, verdict):
+    s = "MNIST iid, 10%"
+    assert verdicts(study("feddyn-figure1-mnist", {(s, f"alpha={best}"): 9.0}), "inside the range") == {s: verdict}
+
+
+def test_feddyn_against_two_kinds_of_fedsplit():
+    measures = ("mean of last models", "server's model")
+    for s, other in (measures, measures[::-1]):
+        made = study("feddyn-figure2-mnist", {(s, "feddyn"): 0.9, (s, "fedsplit, act"): 0.8, (s, "fedsplit, all"): 0.7})
+        assert verdicts(made, "above both kinds") == {s: HOLDS, other: FAILS}
+        assert verdicts(made, "Act ends above") == {s: HOLDS, other: FAILS}
+        made = study("feddyn-figure2-mnist", {(s, "feddyn"): 0.7, (s, "fedsplit, act"): 0.6, (s, "fedsplit, all"): 0.8})
+        assert verdicts(made, "above both kinds")[s] == verdicts(made, "Act ends above")[s] == FAILS
 
 
 def test_feddyn_sends_the_fewest_models():

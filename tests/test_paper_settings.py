@@ -3,7 +3,7 @@
 import pytest
 
 from fedloom import schedules
-from fedloom.algorithms import FedAvg, FedDANE, FedDR, FedDyn, FedPD, FedProx, Scaffold
+from fedloom.algorithms import FedAvg, FedDANE, FedDR, FedDyn, FedPD, FedProx, FedSplit, Scaffold
 from fedloom.cohorts import bernoulli, by_weight, everyone, plain, seeded_by_round, stragglers, uniform
 from fedloom.regularizers import l1
 from fedloom.reproductions import find
@@ -320,6 +320,18 @@ def test_figures_of_downloaded_data():
     assert [line.reported for line in decay.lines] == [85.3, 86.2, 86.2, 85.8, 85.2]
     assert [line.reported for line in find("speedup-cifar10-resnet-digits2").lines] == [52, 61, 8866.06, 5200.29]
     assert find("speedup-cifar10-resnet-digits2").target == ("last member test accuracy", 0.75)
+
+
+def test_feddyn_s_figures_in_kind_differ_in_one_thing_only():
+    """Figure 1 in alpha; figure 2 in the method, with FedDyn's proximal term."""
+    by_alpha = find("feddyn-figure1-mnist").experiments
+    assert [e.algorithm for e in by_alpha.values()] == [FedDyn(a) for a in (1.0, 0.5, 0.1, 0.05, 0.01, 0.001)]
+    by_method = find("feddyn-figure2-mnist").experiments
+    methods = [FedDyn(0.03), FedSplit(1 / 0.03, "all"), FedSplit(1 / 0.03, "active")]
+    assert [e.algorithm for e in by_method.values()] == methods
+    (rest,) = {(e.task, str(e.solver), str(e.cohort), e.rounds) for e in [*by_alpha.values(), *by_method.values()]}
+    table_2 = find("feddyn-mnist-2nn-iid").experiments["feddyn"]
+    assert rest == (table_2.task, str(table_2.solver), str(table_2.cohort), 300)
 
 
 def test_a_mean_of_the_last_100_rounds_is_one_of_five_evaluations():

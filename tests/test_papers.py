@@ -168,6 +168,59 @@ def test_the_cause_of_feddane_s_figure_3_needs_the_means_to_matter():
     assert not causes.shown("feddane-figure3", losses(lambda s: False))
 
 
+def test_the_causes_of_feddyn_s_table_6_need_all_methods_to_differ_alike():
+    def shown(homogeneous=2.0, type2=0.5, type3=0.5, feddyn=1.0, type1=1.5):
+        """Which causes are shown; arguments are models in proportion to the table's, on type 1 to FedDyn's."""
+        times = {"homogeneous": homogeneous, "type2": type2, "type3": type3}
+        made = figures_of("feddyn-table6", lambda line: line.reported * times.get(line.setting.split(",")[0], 1.0))
+        for method in ("feddyn", "scaffold", "fedavg", "fedprox"):
+            far = 1.0 if method == "feddyn" else type1
+            made["type1, loss 1.5717", method] = {0: 9.0, 1: 9.0 * far, 2: 9.0 * far}
+        made["type3, loss 0.0854", "feddyn"] = {seed: 34.0 * feddyn for seed in range(3)}
+        return [causes.CAUSES["feddyn-table6"].index(cause) for cause in causes.shown("feddyn-table6", made)]
+
+    assert shown() == [0, 1, 2]
+    assert shown(homogeneous=1.0) == [1, 2]
+    assert shown(homogeneous=math.inf) == [0, 1, 2]  # never reached
+    assert shown(type1=1.0) == [0, 2]  # never ahead
+    assert shown(type1=0.8) == [0, 2]  # behind
+    assert shown(type2=1.1) == shown(type3=1.1) == [0, 1]
+    assert shown(feddyn=2.0) == [0, 1, 2]
+    one = figures_of("feddyn-table6", lambda line: line.reported * 2)
+    one["homogeneous, loss 0.0603", "fedavg"][1] = 100.0  # the table has 136
+    assert causes.shown("feddyn-table6", one) == []
+
+
+def test_the_cause_of_feddane_s_figure_1_needs_small_mus_to_be_worse():
+    def losses(small, largest, exceptions=1):
+        by_method = {"fedavg": 1.0, "fedprox": 0.5, "feddane, mu=1": largest}
+        made = figures_of("feddane-figure1", lambda line: by_method.get(line.method, small))
+        for seed in range(exceptions):
+            made["Synthetic(1, 1), plain means", "feddane, mu=0.1"][seed] = 0.9
+            made["Synthetic(1, 1), plain means", "feddane, mu=1"][seed] = 0.7
+        return made
+
+    assert causes.shown("feddane-figure1", losses(2.0, 0.7))
+    assert not causes.shown("feddane-figure1", losses(2.0, 0.7, exceptions=2))
+    assert not causes.shown("feddane-figure1", losses(2.0, 3.0))
+    assert not causes.shown("feddane-figure1", losses(2.0, 0.7, exceptions=0))
+    assert not causes.shown("feddane-figure1", losses(2.0, 1.2))
+    assert not causes.shown("feddane-figure1", losses(0.8, 0.7))
+
+
+def test_the_cause_of_feddane_s_variants_needs_them_between_feddane_and_fedprox():
+    def words(feddane, slow, quick):
+        by_method = {"feddane": feddane, "feddane, decay=0.98": slow, "feddane, decay=0.9": quick}
+        made = figures_of("feddane-variants", lambda line: by_method.get(line.method, 1.0))
+        return [cause.explains for cause in causes.shown("feddane-variants", made)]
+
+    both = ["feddane, decay=0.98 ends below feddane", "feddane, decay=0.9 ends below feddane"]
+    assert words(0.5, 0.8, 0.9) == both
+    assert words(0.5, 0.8, 1.1) == both[:1]
+    assert words(0.85, 0.8, 0.9) == both[1:]
+    assert words(1.5, 0.8, 0.9) == []
+
+
 def test_the_cause_of_stragglers_needs_the_proximal_term_to_help():
     def losses(fedprox, partial):
         by_method = {"fedavg": 1.0, "fedprox": fedprox, "fedprox, mu=0": partial}
