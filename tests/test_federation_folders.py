@@ -255,6 +255,8 @@ def test_terms_that_make_no_sense_are_refused(change, words):
         (["init", "fed"], "fed already exists and is not empty"),
         (["init", "x", "--clients", "a,a"], "clients must be a list of different names"),
         (["init", "x", "--clients", "0"], "--clients must be names, or a number"),
+        (["init", "x", "--cohort", "uniform", "--cohort.m", "9"], "m = 9 is larger than the population of 4 clients"),
+        (["init", "x", "--asynchronous", "1", "--algorithm", "feddyn"], "cannot run asynchronously"),
         (["init", "x", "--address", "here"], "address must be HOST:PORT"),
         (["init", "x", "--algorithm", "nothing"], "There is no algorithm 'nothing'"),
         (["init", "x", "--task", "t.csv", "--label", "y", "--metrics", "nothing"], "metrics: there is no 'nothing'"),

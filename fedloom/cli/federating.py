@@ -132,6 +132,7 @@ def _init(given: argparse.Namespace) -> int:
     address = _asked(given.address, "Address at which clients find the server", "127.0.0.1:8443")
     if given.seed is not None:
         fields["seed"] = given.seed
+    fields.setdefault("cohort", "everyone")  # a task's own cohorts are those of its simulated clients
     waits = {name: getattr(given, name) for name in Patience._fields if getattr(given, name) is not None}
     made = experiment(task, algorithm, **fields)
     terms = Terms(

@@ -36,6 +36,22 @@ def agreed(uid: str, algorithm: Algorithm, solver: Solver, more: str = "") -> Ag
     return agreement(uid, f"{words} {more}".strip())
 
 
+def checked_run(
+    algorithm: Algorithm,
+    solver: Solver,
+    rounds: int,
+    cohort: CohortRule,
+    seed: int,
+    on_nonfinite: str,
+    buffer: int | None,
+    w: Any,
+    p: np.ndarray,
+) -> Run:
+    """The run as a server sees it, whose clients have the weights p; raises a sentence if it makes no sense."""
+    nonfinite = "raise" if algorithm.needs_everyone else on_nonfinite
+    return checked(algorithm, Absent(p), remote(solver), w, rounds, cohort, seed, nonfinite, buffer=buffer)
+
+
 class Served:
     """A federation as its server runs it."""
 
@@ -66,14 +82,8 @@ class Served:
         check_patience(self.waits, n)
         if isinstance(weights, str) and weights not in ("examples", "uniform"):
             raise ValueError(f"weights must be 'examples', 'uniform' or an array, got {weights!r}.")
-        nonfinite = "raise" if algorithm.needs_everyone else on_nonfinite
-
-        def run_of(w: Any, p: np.ndarray) -> Run:
-            absent = Absent(p)
-            given = (algorithm, absent, remote(solver), w, rounds, self.cohort, seed, nonfinite)
-            return checked(*given, buffer=buffer)
-
-        run_of(jnp.zeros(1), np.full(n, 1 / n))  # whatever is wrong with the method shows before anybody is waited for
+        given = (algorithm, solver, rounds, self.cohort, seed, on_nonfinite, buffer)
+        checked_run(*given, jnp.zeros(1), np.full(n, 1 / n))  # what is wrong shows before anybody is waited for
         directory.mkdir(parents=True, exist_ok=True)
         self.journal = Journal(directory / JOURNAL)
         self.journal.begin(agreed.uid, agreed.method)
@@ -89,7 +99,7 @@ class Served:
         w = first_model(setup)
         p = np.array(setup.header["weights"])
         self.preparation = setup.header["preparation"]
-        self.run = run_of(w, p)
+        self.run = checked_run(*given, w, p)
         self.engine = (Rounds if buffer is None else Flights)(
             self.run, self.cohort, self.desk, self.journal, self.waits
         )

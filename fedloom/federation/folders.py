@@ -15,10 +15,13 @@ import tempfile
 import tomllib
 from typing import NamedTuple
 
+import jax.numpy as jnp
+import numpy as np
 import tomli_w
 
 from fedloom.experiments.run_directory import new_directory
 from fedloom.federation import keys
+from fedloom.federation.engine import checked_run
 from fedloom.federation.own import check_experiment
 from fedloom.federation.terms import Terms, host_and_port, read_terms
 
@@ -30,7 +33,10 @@ LONGEST = 90  # bytes of the name of a socket
 
 def make(folder: pathlib.Path, terms: Terms, hosts: tuple[str, ...] = ()) -> None:
     """Make the folders of a new federation; hosts are more names and addresses of the server."""
-    check_experiment(terms.experiment)
+    e, n = terms.experiment, len(terms.clients)
+    check_experiment(e)
+    given = (e.algorithm, e.solver, e.rounds, e.cohort, e.seed, "drop", terms.buffer)
+    checked_run(*given, jnp.zeros(1), np.full(n, 1 / n))  # a cohort that is too large, say
     new_directory(folder)
     server, authority = folder / SERVER, folder / AUTHORITY
     server.mkdir()
