@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The tests start Python often, and each would compile FedLoom's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint types format docs dist bench bench-peers clean
+.PHONY: demo test test-all test-long lint types format docs dist bench bench-peers clean
 
 demo: .venv/installed
 	$(BIN)/fedloom compare
@@ -17,6 +17,10 @@ test: .venv/dev lint types
 test-all: .venv/dev
 	$(BIN)/pytest -m exhaustive $$(grep -l exhaustive tests/test_*.py)
 	XLA_FLAGS= $(BIN)/pytest tests/test_engines.py tests/test_reductions.py
+
+# Federations of many processes: hundreds of exchanges, kills at random moments, every method. Needs the extra `flower`.
+test-long: .venv/dev
+	$(BIN)/pytest -m long $$(grep -l 'mark.long' tests/test_*.py)
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .

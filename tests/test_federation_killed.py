@@ -94,7 +94,7 @@ STORM = [
 ]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_everybody_is_killed_and_the_run_is_right():
     waits = Patience(deadline=3.0, minimum=1, patience=180.0)
     given = {"cohort": cohorts.uniform(2), "waits": waits, "evaluate_every": 10}
@@ -110,7 +110,7 @@ def test_everybody_is_killed_and_the_run_is_right():
 SECURE_STORM = [("node", "c1"), ("superlink", "server"), ("client", "c0"), ("server", "server")]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_everybody_is_killed_where_clients_have_keys():
     """FedDR, whose clients have memories. A client with a key has to wait until the server has forgotten it."""
     waits = Patience(deadline=3.0, minimum=1, patience=180.0)

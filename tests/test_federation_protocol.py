@@ -32,7 +32,7 @@ RESTORED = {"old disk put back": 80, "right disk put back": 30, "old journal put
         pytest.param(1, True, range(50), id="asynchronous, old disks and journals"),
         pytest.param(2, True, range(50), id="asynchronous, in pairs, old disks and journals"),
         *(
-            pytest.param(buffer, True, range(200, 2200), marks=pytest.mark.exhaustive, id=f"many, buffer {buffer}")
+            pytest.param(buffer, True, range(200, 2200), marks=pytest.mark.long, id=f"many, buffer {buffer}")
             for buffer in (None, 1, 2)
         ),
     ],

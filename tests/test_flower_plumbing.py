@@ -87,7 +87,7 @@ def test_a_worker_that_breaks_off_is_asked_again_and_one_that_is_gone_is_waited_
     assert loopback.puppet.ask([(node.id, {}, b"again")])[0][3] == b"again"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_a_worker_may_compute_for_longer_than_flower_waits_for_a_silent_task(loopback):
     loopback.a.echo.delay = 75.0
     try:

@@ -155,7 +155,7 @@ def others():
     shutil.rmtree(directory)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in federations() if name not in SHORT])
 def test_every_other_method_equals_reference(others, name):
     check(others, name)
