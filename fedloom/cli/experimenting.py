@@ -268,8 +268,9 @@ def _reproduce(given: argparse.Namespace) -> int:
     if given.recorded:
         print(known or f"Nothing has been recorded of {given.name}.")
         return 0
+    runs = fedloom.reproductions.find(given.name).runs(seeds, given.rounds)  # mistakes show before anything is printed
     if given.dry_run:
-        return say_how_long(fedloom.reproductions.find(given.name).runs(seeds, given.rounds))
+        return say_how_long(runs)
     if known and not given.json and not given.quiet:
         print(f"{known}\n\nNow the runs:\n", flush=True)
     study = fedloom.reproductions.reproduce(
