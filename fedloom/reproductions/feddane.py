@@ -193,7 +193,7 @@ def _variants() -> Reproduction:
                     claims.append(Claim(f"{variant} ends below {than}", check, setting))
     return Reproduction(
         "feddane-variants",
-        "The decayed and the pipelined FedDANE, which the paper proposes and nobody has run: 10 of 30 devices, E = 20.",
+        "The decayed and the pipelined FedDANE, which the paper only proposes: 10 of 30 devices, E = 20.",
         PAPER,
         runs,
         tuple(lines),
