@@ -33,7 +33,7 @@ from fedloom.federation.own import check_experiment, first_model, task_of
 from fedloom.federation.showing import Beat
 from fedloom.federation.terms import Terms
 from fedloom.hyperparameters import brief
-from fedloom.metrics.scores import UNBOUNDED, loss
+from fedloom.metrics.scores import loss
 from fedloom.problem import Vector
 from fedloom.sinks import sink
 from fedloom.tables.preparation import Preparation
@@ -255,9 +255,7 @@ def about(terms: Terms, task: Task, served: Served) -> dict[str, Any]:
         "room": served.run.cohort_room,
         "setting": None if e.label else origin(e),
         "metrics": {name: m.larger_is_better for name, m in chosen.items()},
-        "bounds": {
-            name: [b if math.isfinite(b) else None for b in (m.bounds or UNBOUNDED)] for name, m in chosen.items()
-        },
+        "bounds": {name: [b if math.isfinite(b) else None for b in m.bounds] for name, m in chosen.items()},
         "files": {},
         "versions": versions(() if task.model is None else task.model.packages),
         "machine": machine(),

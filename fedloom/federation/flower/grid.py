@@ -12,7 +12,7 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from .pace import hasten_grid
-from .shim import BODY_LIMIT, SMALL, Header, NotAFrame, from_content, to_content
+from .shim import BODY_LIMIT, Header, NotAFrame, from_content, to_content
 
 GONE, UNAVAILABLE = 3, 5  # Flower's error codes: the message has expired or was deleted; its node does not answer
 PAUSE = 1.0
@@ -46,7 +46,6 @@ class GridTransport:
         self.grid, self.limit, self.patience = grid, limit, patience
         hasten_grid()
         self.waiting: dict[str, Sent] = {}
-        self.sent = self.received = 0  # bytes of bodies, as they travelled: equal ones of one call are uploaded once
         self.here: set[int] = set()
         self.seen = self.looked = self.pushed = -LONGEST  # when it was last seen who is there, looked, and sent
 
@@ -77,8 +76,6 @@ class GridTransport:
         for (node, _, _), name in zip(messages, ids, strict=True):
             if name:
                 self.waiting[name] = Sent(node, until)
-        large = {body for _, _, body in messages if len(body) > SMALL}
-        self.sent += sum(map(len, large)) + sum(len(body) for _, _, body in messages if len(body) <= SMALL)
         return ids
 
     def pull(self) -> list[Arrived]:
@@ -121,7 +118,6 @@ class GridTransport:
             header, body = from_content(reply.content, self.limit)
         except NotAFrame as error:
             return Arrived(node, name, None, b"", str(error))
-        self.received += len(body)
         return Arrived(node, name, header, body, "")
 
     def _persistently(self, call: Callable[[], T]) -> T:
