@@ -140,9 +140,12 @@ def test_a_run_is_that_of_any_other_run(capsys):
     assert "north" in words
     assert "replies were counted" in str(status_words(pathlib.Path("fed/clients/north")))
     close(serving)
+    for party in clients:
+        party.over = False  # as of one that was away when the others were told
     again = serve(clients=clients)
     again.go()
     assert logged() == rows
+    assert all(party.over for party in clients)
     close(again, clients)
 
 

@@ -140,11 +140,6 @@ def register(home: pathlib.Path, public: pathlib.Path, database: pathlib.Path) -
     return int(flower(home, "supernode", "register", str(public.absolute()), CONNECTION)["node-id"])
 
 
-def unregister(home: pathlib.Path, node: int) -> None:
-    """Let a node in no more. Flower keeps its key as used, so that it needs a new one to come back."""
-    flower(home, "supernode", "unregister", str(node), CONNECTION)
-
-
 def registered(database: pathlib.Path) -> dict[str, int]:
     """The node ids of the public keys that the server knows. Flower's commands do not tell; its database does."""
     if not database.exists():
@@ -170,11 +165,6 @@ def start_run(home: pathlib.Path, app: pathlib.Path, config: Mapping[str, str | 
     text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
     more = ["--run-config", text] if text else []
     return int(flower(home, "run", str(app.absolute()), CONNECTION, *more)["run-id"])
-
-
-def runs(home: pathlib.Path) -> list[dict[str, Any]]:
-    """The runs that the server knows, with run-id and status as Flower spells them."""
-    return list(flower(home, "list", CONNECTION)["runs"])
 
 
 def stop_run(home: pathlib.Path, run: int) -> None:
