@@ -384,10 +384,10 @@ def test_reproductions_are_listed(capsys, monkeypatch, tmp_path):
     assert [row[0] for row in rows] == list(fl.reproductions.REPRODUCTIONS)
     rows = {row[0]: row[1:] for row in rows}
     assert rows["feddyn-table6"][:3] == ["-", "16", "-"]  # four methods on four sets
-    assert rows["speedup-n"][:3] == ["mnist (fedloom download mnist)", "0", "-"]
+    assert rows["speedup-figures"][:3] == ["mnist (fedloom download mnist)", "0", "-"]
     assert all(row[3].startswith("about ") for row in rows.values())
-    record = {"name": "speedup-n", "rounds": 50, "asked rounds": 50, "seconds": 600, "figures": [], "curves": []}
-    found = fl.reproductions.find("speedup-n")
+    record = {"name": "speedup-figures", "rounds": 50, "asked rounds": 50, "seconds": 600, "figures": [], "curves": []}
+    found = fl.reproductions.find("speedup-figures")
     line = found.lines[0]
     figure = {
         "setting": line.setting,
@@ -396,12 +396,12 @@ def test_reproductions_are_listed(capsys, monkeypatch, tmp_path):
         "settings": digests(found, 50)[line.setting, line.method],
         "seeds": {"0": 1.0, "1": 2.0},
     }
-    (tmp_path / "speedup-n.json").write_text(json.dumps(record | {"figures": [figure]}))
+    (tmp_path / "speedup-figures.json").write_text(json.dumps(record | {"figures": [figure]}))
     (tmp_path / "mnist").mkdir()
     for file in CATALOGUE["mnist"]:
         (tmp_path / file.path).touch()
     _, out, _ = run(capsys, "reproduce", "--list")
-    row = next(line for line in out.splitlines() if line.startswith("speedup-n "))
+    row = next(line for line in out.splitlines() if line.startswith("speedup-figures "))
     assert re.split(r"  +", row.strip())[1:] == ["mnist", "0", "2 seeds, 50 of 100 rounds", "10 min"]
 
 

@@ -110,7 +110,7 @@ def test_comparable():
 
 
 def small(**fields):
-    (_, e), *_ = find("speedup-n").runs([0], 1)
+    (_, e), *_ = find("speedup-figures").runs([0], 1)
     lines = (Line("s", "a", "a", Measure("train loss"), 0.25), Line("s", "b", "b", Measure("train loss")))
     claims = (Claim("b ends below a", lambda f: f["s", "b"] < f["s", "a"], "s"),)
     return Reproduction("small", "A small one.", "A paper", {"a": e, "b": e}, lines, claims, **fields)

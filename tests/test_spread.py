@@ -95,7 +95,7 @@ def test_a_mixed_verdict_needs_what_a_fair_coin_does_once_in_20_times():
 
 
 def small(**fields):
-    (_, e), *_ = find("speedup-n").runs([0], 3)
+    (_, e), *_ = find("speedup-figures").runs([0], 3)
     loss = Measure("train loss", 2.0, "rounds")
     lines = (
         Line("s", "a", ("a 0", "a 1"), loss, 10.0, "table 1"),
