@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedloom.experiments.study import Study
-from fedloom.reproductions import REPRODUCTIONS, find, recorded_text
+from fedloom.reproductions import REPRODUCTIONS, find, planned, recorded_text
 from fedloom.reproductions import recording as module
 from fedloom.reproductions.overview import LOCAL, entry, seconds_of
 from fedloom.reproductions.recording import POINTS, Curve, Recorded, commit, from_json, mean_curve, record
@@ -195,8 +195,29 @@ def test_seeds_that_were_run_apart_are_one_record():
     with pytest.raises(ValueError, match="x: runs of 4 rounds cannot be put beside those of 5"):
         module.together(one, dataclasses.replace(one, rounds=4))
     assert module.together(dataclasses.replace(one, rounds=4), one) is one
-    with pytest.raises(ValueError, match="seed 1 of s, a is recorded, but is not among the new runs"):
-        module.together(one, made({1: 5.0}, (0.0, 0.0), first, key=("s", "b")))  # half of a seed would be new
+
+
+def test_methods_that_were_run_apart_are_one_record():
+    """What a seed has not is added to it, and both parts say so; half of it is not replaced."""
+    first = {"date": "d1", "commit": "c1", "processor": "p1", "versions": {"jax": "1"}}
+    second, third = ({**first, "date": date, "commit": commit} for date, commit in (("d2", "c2"), ("d3", "c3")))
+
+    def made(values, made):
+        return Recorded("x", values, {}, 5, 60.0, made)
+
+    one = made({("s", "a"): {0: 10.0, 1: 20.0}}, first)
+    more = module.together(one, made({("s", "b"): {1: 5.0, 2: 6.0}}, second))
+    assert more.values == {("s", "a"): {0: 10.0, 1: 20.0}, ("s", "b"): {1: 5.0, 2: 6.0}}
+    assert [(p["seeds"], p["commit"]) for p in more.parts] == [([1, 2], "c2"), ([0, 1], "c1")]
+    assert more.seconds == 120.0
+    assert "Seeds 0, 1 were in part recorded on d1 at commit c1" in more.how
+    for half in ({("s", "b"): {1: 7.0}}, {("s", "a"): {1: 7.0}}):
+        with pytest.raises(ValueError, match=r"seed 1 of s, . is recorded, but is not among the new runs"):
+            module.together(more, made(half, third))
+    last = module.together(more, made({("s", "a"): {1: 7.0}, ("s", "b"): {1: 8.0}}, third))
+    assert [(p["seeds"], p["commit"]) for p in last.parts] == [([1], "c3"), ([2], "c2"), ([0], "c1")]
+    assert last.values == {("s", "a"): {0: 10.0, 1: 7.0}, ("s", "b"): {1: 8.0, 2: 6.0}}
+    assert "in part" not in last.how
 
 
 def test_curves_of_other_settings_are_not_read():
@@ -250,3 +271,22 @@ def test_every_task_has_its_cost_noted():
 def test_the_commit_of_a_checkout():
     found = commit()
     assert found is None or len(found.removesuffix("+")) >= 7
+
+
+def test_only_what_is_not_recorded_is_run(tmp_path, monkeypatch):
+    whole = small()
+    monkeypatch.setitem(REPRODUCTIONS, "small", whole)
+    monkeypatch.setattr(module, "PLACES", (tmp_path,))
+
+    def left(*seeds, **more):
+        return [(name, e.seed) for name, e in planned("small", seeds, missing=True, **more)]
+
+    everything = [(name, seed) for name in ("a 0", "a 1", "b") for seed in (0, 1)]
+    assert left(0, 1) == everything  # nothing is recorded
+    kept = record(Study("", [*runs(0), *runs(1)[:2]]), whole, {})
+    (tmp_path / "small.json").write_text(kept.to_json(whole))
+    assert left(0, 1) == [("b", 1)]
+    assert [(name, e.seed) for name, e in planned("small", (0, 1))] == everything
+    assert left(0, 1, rounds=2) == everything  # what is recorded are longer runs
+    with pytest.raises(ValueError, match="All runs of small are recorded for these seeds; ask for other seeds"):
+        left(0)

@@ -127,6 +127,7 @@ def add(commands: Any, complete: bool) -> None:
     p.add_argument("--recorded", action="store_true", help="only show what has been recorded, and run nothing")
     p.add_argument("--seeds", metavar="N", help="how many seeds, or a list separated by commas")
     p.add_argument("--rounds", type=int, metavar="N", help="number of rounds, if fewer than in the paper will do")
+    p.add_argument("--missing", action="store_true", help="only the runs that are not recorded for their seed")
     outputs(p, dry=True)
 
     e = command(
@@ -268,7 +269,8 @@ def _reproduce(given: argparse.Namespace) -> int:
     if given.recorded:
         print(known or f"Nothing has been recorded of {given.name}.")
         return 0
-    runs = fedloom.reproductions.find(given.name).runs(seeds, given.rounds)  # mistakes show before anything is printed
+    # Mistakes show before anything is printed.
+    runs = fedloom.reproductions.planned(given.name, seeds, given.rounds, given.missing)
     if given.dry_run:
         return say_how_long(runs)
     if known and not given.json and not given.quiet:
@@ -277,6 +279,7 @@ def _reproduce(given: argparse.Namespace) -> int:
         given.name,
         seeds=seeds,
         rounds=given.rounds,
+        missing=given.missing,
         directory=new_directory(given, given.name),
         progress=progress(given),
         sinks=[sinks.sink(s) for s in given.sink],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedloom.experiments.arguments import Seeds, reporter, seed_list
 from fedloom.experiments.side_by_side import run_side_by_side
-from fedloom.experiments.study import OpenSink, Progress, Study, run_all
+from fedloom.experiments.study import OpenSink, Progress, Runs, Study, run_all
 from fedloom.experiments.terms import Terms
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import nearest
@@ -35,11 +35,32 @@ def find(name: str) -> Reproduction:
     return REPRODUCTIONS[name]
 
 
+def planned(
+    name: str, seeds: Sequence[int] | None = None, rounds: int | None = None, missing: bool = False
+) -> Runs:
+    """The runs of a reproduction; with `missing` only those with a figure that is not recorded for their seed."""
+    found = find(name)
+    runs = found.runs(seeds, rounds)
+    kept = recorded(found) if missing else None
+    if kept is None or kept.rounds != max(e.rounds for _, e in runs):
+        return runs
+
+    def known(run: str, seed: int) -> bool:
+        lines = [line for line in found.lines if run in line.runs]
+        return all(seed in kept.values.get((line.setting, line.method), {}) for line in lines)
+
+    left = [(run, e) for run, e in runs if not known(run, e.seed)]
+    if not left:
+        raise ValueError(f"All runs of {name} are recorded for these seeds; ask for other seeds, or for all runs.")
+    return left
+
+
 def reproduce(
     name: str,
     *,
     seeds: Seeds | None = None,
     rounds: int | None = None,
+    missing: bool = False,
     directory: str | os.PathLike[str] | None = None,
     progress: Progress | bool | None = None,
     sinks: Sequence[OpenSink] = (),
@@ -50,13 +71,14 @@ def reproduce(
         name: one of REPRODUCTIONS.
         seeds: one run of each method for each seed, a number of seeds or a list; the reproduction's own if None.
         rounds: of the longest run, the others in proportion; shorter runs check the claims too early.
+        missing: only the runs of which nothing is recorded for their seed.
         directory: a new directory for the runs; None keeps everything in memory.
         progress: True for a bar in a notebook or at a terminal, or a progress reporter.
         sinks: where rows go in addition to the logs.
     """
     found = find(name)
     return run_all(
-        found.runs(None if seeds is None else seed_list(seeds), rounds),
+        planned(name, None if seeds is None else seed_list(seeds), rounds, missing),
         directory,
         title=f"{name}: {found.about}",
         target=found.target,

@@ -61,11 +61,12 @@ class Recorded:
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """When and with what each of its seeds was run, the newest part first."""
+        """When and with what its seeds were run, the newest part first; a seed may be in several, with other runs."""
         earlier = list(self.made.get("earlier", ()))
         before = {seed for part in earlier for seed in part["seeds"]}
         own = {key: self.made.get(key) for key in ("date", "commit", "processor", "versions")}
-        return [{"seeds": [seed for seed in self.seeds if seed not in before], **own}, *earlier]
+        newest = self.made.get("newest seeds") or [seed for seed in self.seeds if seed not in before]
+        return [{"seeds": newest, **own}, *earlier]
 
     @property
     def how(self) -> str:
@@ -73,10 +74,11 @@ class Recorded:
         seeds = "one seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         made = {"date": "an unknown day", "commit": "unknown", "processor": "unknown processor", **self.made}
         versions = ", ".join(f"{name} {version}" for name, version in made.get("versions", {}).items())
+        newest, *others = self.parts
         earlier = "".join(
-            f" {_which(part['seeds'])} recorded on {part['date']} at commit {part['commit']} "
-            f"({part['processor']}{_other(part, made)})."
-            for part in made.get("earlier", ())
+            f" {_which(part['seeds'])} {'in part ' if set(part['seeds']) & set(newest['seeds']) else ''}recorded on "
+            f"{part['date']} at commit {part['commit']} ({part['processor']}{_other(part, made)})."
+            for part in others
         )
         return (
             f"Recorded on {made['date']} at commit {made['commit']}: {seeds}, {self.seconds / 60:.0f} minutes of runs "
@@ -190,22 +192,29 @@ def _which(seeds: Sequence[int]) -> str:
 
 
 def together(old: Recorded, new: Recorded) -> Recorded:
-    """Both, which were run apart: of a seed that both have, all figures are the new ones. Longer runs win."""
+    """Both, which were run apart. Longer runs win.
+
+    Of a seed that both have, all figures are the new ones, or each has figures that the other has not.
+    """
     if new.rounds > old.rounds:
         return new
     if new.rounds < old.rounds:
         raise ValueError(f"{new.name}: runs of {new.rounds} rounds cannot be put beside those of {old.rounds}.")
-    again = set(old.seeds) & set(new.seeds)
-    for key, of in old.values.items():
-        if lost := sorted(seed for seed in again & of.keys() if seed not in new.values.get(key, {})):
-            words = f"seed {lost[0]} of {', '.join(key)} is recorded, but is not among the new runs; finish them."
+    replaced = set()
+    for seed in set(old.seeds) & set(new.seeds):
+        had, has = ({key for key, of in part.values.items() if seed in of} for part in (old, new))
+        if not had & has:
+            continue
+        if lost := sorted(had - has):
+            words = f"seed {seed} of {', '.join(lost[0])} is recorded, but is not among the new runs; finish them."
             raise ValueError(f"{new.name}: {words}")
+        replaced.add(seed)
     both = {key: dict(sorted({**old.values.get(key, {}), **of}.items())) for key, of in new.values.items()}
     values: Values = {**old.values, **both}
-    parts = [{**part, "seeds": [seed for seed in part["seeds"] if seed not in again]} for part in old.parts]
+    parts = [{**part, "seeds": [seed for seed in part["seeds"] if seed not in replaced]} for part in old.parts]
     earlier = [part for part in parts if part["seeds"]]
-    made = {**new.made, "earlier": earlier} if earlier else new.made
-    seconds = old.seconds * (1 - len(again) / len(old.seeds)) + new.seconds
+    made = {**new.made, "newest seeds": list(new.seeds), "earlier": earlier} if earlier else new.made
+    seconds = old.seconds * (1 - len(replaced) / len(old.seeds)) + new.seconds
     curves = dict(old.curves)
     for run, found in new.curves.items():
         before = old.curves.get(run, {})
