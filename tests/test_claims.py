@@ -328,6 +328,13 @@ def test_local_steps():
     assert verdicts(made, "slight") == {"": FAILS}
 
 
+def test_steps_that_decay():
+    better = {("ExpDecay", m): 9.0 for m in ("fedadagrad", "fedadam", "fedyogi", "fedavgm")}  # others are 8
+    made = study("fedopt-table11-mnist-writers", better)
+    found = {m: verdicts(made, f"{m} ends")[""] for m in ("fedadagrad", "fedadam", "fedyogi", "fedavgm", "fedavg")}
+    assert found == {"fedadagrad": HOLDS, "fedadam": HOLDS, "fedyogi": HOLDS, "fedavgm": HOLDS, "fedavg": FAILS}
+
+
 def test_adaptive_methods_are_better_in_accuracy_and_in_error():
     for name, best in (("fedopt-emnist-cr", 0.9), ("fedopt-emnist-ae", 0.1)):
         values = {(line.setting, line.method): 0.5 for line in find(name).lines}

@@ -263,6 +263,20 @@ def test_speedup_on_mnist():
         assert TASKS[e.task].weights == "uniform"
 
 
+def test_table_11_of_fedopt_in_kind():
+    """EMNIST CR's step sizes, by hand from tables 8 and 9; with ExpDecay a tenth of the client's after 500 rounds."""
+    runs = dict(each("fedopt-table11-mnist-writers"))
+    rows = {"fedadagrad": (-1.5, -1, -2), "fedadam": (-1.5, -2.5, -4), "fedavg": (-1, 0, None)}
+    for name, (client, server, tau) in rows.items():
+        constant, decayed = runs[f"constant step size, {name}"], runs[f"ExpDecay, {name}"]
+        assert constant.algorithm == decayed.algorithm
+        assert constant.algorithm.lr == pytest.approx(10**server)
+        assert tau is None or constant.algorithm.tau == pytest.approx(10**tau)
+        for e, later in ((constant, 1), (decayed, 0.1)):
+            assert (e.rounds, e.cohort, e.solver.batch_size) == (1500, uniform(10), 20)
+            assert [schedules.at(e.solver.lr, t) / 10**client for t in (0, 499, 500)] == pytest.approx([1, 1, later])
+
+
 TABLE_2 = {  # (rounds, MiB) of SCAFFOLD and of FedAvg, for digits_10 and digits_2
     "lr": {
         10: (((3, 0.36), (3, 0.18)), ((14, 1.68), (14, 0.84))),

@@ -35,9 +35,7 @@ def find(name: str) -> Reproduction:
     return REPRODUCTIONS[name]
 
 
-def planned(
-    name: str, seeds: Sequence[int] | None = None, rounds: int | None = None, missing: bool = False
-) -> Runs:
+def planned(name: str, seeds: Sequence[int] | None = None, rounds: int | None = None, missing: bool = False) -> Runs:
     """The runs of a reproduction; with `missing` only those with a figure that is not recorded for their seed."""
     found = find(name)
     runs = found.runs(seeds, rounds)
