@@ -70,7 +70,7 @@ def _figures() -> Reproduction:
     """Figures 1 and 2 are about n and p, figures 3 and 4 about K; runs with 5 epochs belong to both."""
     cells = [(cell(p, n), p, n, k) for p in P for n in N for k in (K if p < 10 else (5,))]
     claims = [
-        Claim("10 workers in a round converge more slowly than all 100", lambda f, p=p: gap(f, p) > 0, f"digits_{p}")  # type: ignore[misc]
+        Claim("10 workers in a round converge more slowly than all 100", lambda f, p=p: gap(f, p) > 0, cell(p, 10))  # type: ignore[misc]
         for p in P
     ]
     claims.append(
@@ -78,11 +78,10 @@ def _figures() -> Reproduction:
     )
     for n in N:
         claims += [
-            Claim("the fewer digits a worker has, the slower", lambda f, n=n: in_order(f, n), f"n={n}"),  # type: ignore[misc]
+            Claim(f"n={n}: the fewer digits a worker has, the slower", lambda f, n=n: in_order(f, n)),  # type: ignore[misc]
             Claim(
-                f"5 digits for each worker are comparable with 10 (within {COMPARABLE:.0%})",
+                f"n={n}: 5 digits for each worker are comparable with 10 (within {COMPARABLE:.0%})",
                 lambda f, n=n: comparable(f[cell(5, n), "K=5"], f[cell(10, n), "K=5"]),  # type: ignore[misc]
-                f"n={n}",
             ),
         ]
     claims += [
