@@ -1,5 +1,6 @@
 """Cohort rules: who comes, how often, with which weight in the mean, and at what cost."""
 
+import itertools
 import tracemalloc
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedloom.cohorts import (
     everyone,
     plain,
     scheduled,
+    seeded_bernoulli,
     seeded_by_round,
     stragglers,
     uniform,
@@ -355,6 +357,7 @@ INNER = [
     uniform(4),
     seeded_by_round(4),
     bernoulli(0.4),
+    seeded_bernoulli(0.4),
     cyclic(4),
     scheduled([[0, 5], [3], [1, 2, 4]]),
     stragglers(uniform(4), 0.5),
@@ -421,6 +424,27 @@ def test_seeded_by_round_has_the_cohorts_of_the_papers_programs():
             np.testing.assert_array_equal(weight, p[ids])
             np.testing.assert_array_equal(work, np.ones(10))
     assert seeded_by_round(10).room(30) == 10
+
+
+def test_seeded_bernoulli_has_the_cohorts_of_feddyns_program():
+    """Its loop, with NumPy's global generator: after an empty draw the next round's cohort comes twice."""
+    n, q, rounds, p = 100, 0.01, 60, weights(100)
+    wanted = []
+    for t in range(rounds):
+        seed = t
+        while True:
+            np.random.seed(seed)
+            chosen = [k for k, u in enumerate(np.random.uniform(size=n)) if u <= q]
+            if chosen:
+                break
+            seed += 1
+        wanted.append(chosen)
+    for seed in (0, 7):
+        found = draws(seeded_bernoulli(q), p, rounds, seed)
+        assert [ids.tolist() for ids, _, _ in found] == wanted
+        np.testing.assert_array_equal(found[0].weight, p[found[0].ids])
+    repeated = sum(a == b for a, b in itertools.pairwise(wanted))
+    assert repeated >= rounds / 4  # independent draws of so few would be alike once in a hundred times
 
 
 def last(rule, ids, clients, t, seed=0):

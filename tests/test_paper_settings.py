@@ -1,10 +1,21 @@
 """The settings of reproductions, typed from the papers and not read from tasks."""
 
+import dataclasses
+
 import pytest
 
 from fedloom import schedules
 from fedloom.algorithms import FedAvg, FedDANE, FedDR, FedDyn, FedPD, FedProx, FedSplit, Scaffold
-from fedloom.cohorts import bernoulli, by_weight, everyone, plain, seeded_by_round, stragglers, uniform
+from fedloom.cohorts import (
+    bernoulli,
+    by_weight,
+    everyone,
+    plain,
+    seeded_bernoulli,
+    seeded_by_round,
+    stragglers,
+    uniform,
+)
 from fedloom.regularizers import l1
 from fedloom.reproductions import find
 from fedloom.tasks import TASKS, Measure
@@ -351,3 +362,22 @@ def test_a_mean_of_the_last_100_rounds_is_one_of_five_evaluations():
     """FedOpt's tasks are evaluated every 120 rounds by default, where the test set is large."""
     e = find("fedopt-shakespeare-roles").experiments["fedadam"]
     assert [t for t in range(1101, 1201) if t % e.evaluate_every == 0] == [1120, 1140, 1160, 1180, 1200]
+
+
+@pytest.mark.parametrize("kind", ["iid", "dir0.6", "dir0.3"])
+def test_rows_of_1_percent_with_the_cohorts_of_the_authors_program(kind):
+    """The lower target, and nothing but the cohorts is changed."""
+    row, other = find(f"feddyn-mnist-2nn-{kind}-1%"), find(f"feddyn-mnist-2nn-{kind}-1%-authors-lower")
+    lowest = min(line.measure.target for line in row.lines)
+    assert other.lines == tuple(line for line in row.lines if line.measure.target == lowest)
+    for name, e in row.experiments.items():
+        assert e.cohort == bernoulli(0.01)
+        assert other.experiments[name] == dataclasses.replace(e, cohort=seeded_bernoulli(0.01), rounds=300)
+    assert max(line.reported for line in other.lines if line.method != "scaffold") < 300
+
+
+def test_training_at_one_place():
+    """Appendix A.2, MNIST: a step size of .1, 150 epochs, halved every 50 epochs."""
+    ((_, e),) = each("feddyn-mnist-centralised")
+    assert (e.rounds, e.solver.epochs, e.split) == (150, 1, {"name": "iid", "clients": 1})
+    assert [schedules.at(e.solver.lr, t) for t in (0, 49, 50, 149)] == pytest.approx([0.1, 0.1, 0.05, 0.025])
