@@ -11,7 +11,7 @@ from typing import NamedTuple
 from docs.causes import NUMBERS, shown
 from docs.pictures import picture
 from fedloom.data.catalogue import CATALOGUE
-from fedloom.reproductions import EXPLAINED, Reproduction, feddane, feddr, feddyn, fedopt, fedprox, linear_speedup
+from fedloom.reproductions import Reproduction, explained, feddane, feddr, feddyn, fedopt, fedprox, linear_speedup
 from fedloom.reproductions.overview import entry
 from fedloom.reproductions.recording import Recorded, recorded
 from fedloom.reproductions.reproduction import Finding, Values
@@ -169,17 +169,11 @@ def _section(r: Reproduction, kept: Recorded) -> list[str]:
     if kept.values:
         lines += ["", f"![What was recorded of {r.name}]({PICTURES}/{picture_name(r)})"]
     measured = "; ".join(dict.fromkeys(line.measure.words for line in r.lines))
-    lines += ["", f"Figures: {measured}. {_means(r)}", "", *_figures(r, findings)]
+    lines += ["", f"Figures: {measured}. {explained(r)}", "", *_figures(r, findings)]
     if r.claims:
-        rows = [(c.words, c.setting, r.verdict(c, kept.values).words) for c in r.claims]
-        lines += ["", *_table(("claim", "setting", "verdict"), rows)]
+        rows = [(c.words, c.setting, r.verdict(c, kept.values).words, r.ratio(c, kept.values)) for c in r.claims]
+        lines += ["", *_table(("claim", "setting", "verdict", "ratio"), rows)]
     return lines + _why(r, kept.values)
-
-
-def _means(r: Reproduction) -> str:
-    """How figures are to be read; only what the table has."""
-    mean, _, ratios = EXPLAINED.partition(" ratio: ")
-    return EXPLAINED if any(line.reported is not None for line in r.lines) and ratios else mean
 
 
 def _figures(r: Reproduction, findings: list[Finding]) -> list[str]:

@@ -3,7 +3,7 @@
 import pathlib
 
 from docs.papers import PAPERS, data_of
-from fedloom.reproductions import EXPLAINED, Reproduction
+from fedloom.reproductions import MEANS, RATIOS, VERDICTS, Reproduction
 from fedloom.reproductions.overview import entry
 from fedloom.reproductions.recording import recorded
 from fedloom.reproductions.reproduction import COMPARABLE
@@ -32,7 +32,7 @@ def page() -> str:
         "print(text(study))",
         "```",
         "",
-        "Each figure is measured for every seed. " + EXPLAINED[0].upper() + EXPLAINED[1:],
+        f"Each figure is measured for every seed. {MEANS[0].upper()}{MEANS[1:]} {RATIOS} {VERDICTS}",
         "",
         "A claim is checked in each seed by itself. It holds, or does not hold, if all seeds agree, or so many of",
         "them that a fair coin would give as many once in 20 times; otherwise it *cannot be said*, and one seed never",

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from operator import itemgetter
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from fedloom.reproductions import REPRODUCTIONS, find, planned, recorded_text
 from fedloom.reproductions import recording as module
 from fedloom.reproductions.overview import LOCAL, entry, seconds_of
 from fedloom.reproductions.recording import POINTS, Curve, Recorded, commit, from_json, mean_curve, record
-from fedloom.reproductions.reproduction import Claim, Line, Reproduction
+from fedloom.reproductions.reproduction import Claim, Line, Reproduction, smaller
 from fedloom.reproductions.spread import Spread, Verdict, ratio
 from fedloom.tasks import TASKS, Measure
 from tests.test_claims import result
@@ -89,6 +90,25 @@ def test_a_mixed_verdict_needs_what_a_fair_coin_does_once_in_20_times():
             kind = Verdict((True,) * k + (False,) * (n - k)).kind
             clear = stats.binomtest(k, n).pvalue <= 0.05 or k in (0, n)
             assert (kind != "cannot be said") == clear
+
+
+def test_a_claim_that_one_number_is_smaller_has_their_ratio():
+    claim = smaller("a is smaller", itemgetter(("s", "a")), itemgetter(("s", "b")), "s")
+
+    def judged(*pairs):
+        a, b = ({seed: pair[i] for seed, pair in enumerate(pairs) if pair[i] is not None} for i in (0, 1))
+        values = {("s", "a"): a, ("s", "b"): b}
+        return small().verdict(claim, values).answers, small().ratio(claim, values)
+
+    assert judged((1.0, 2.0), (1.0, 2.0), (1.0, 2.0)) == ((True,) * 3, "0.5 [0.5, 0.5]")
+    assert judged((1.0, 2.0), (8.0, 4.0)) == ((True, False), "1 (0.5 to 2)")
+    assert judged((1.0, 1.0)) == ((False,), "1")
+    inf = math.inf
+    assert judged((1.0, inf), (inf, 1.0), (inf, inf)) == ((True, False, None), "")
+    assert judged((1.0, inf), (3.0, 4.0)) == ((True, True), "0.75, none in 1 of 2")
+    assert judged((math.nan, 1.0), (1.0, math.nan)) == ((None, None), "")
+    assert judged((1.0, None), (1.0, 4.0)) == ((True,), "0.25")  # the first seed does not have both
+    assert small().ratio(Claim("so it is", lambda f: True), {("s", "a"): {0: 1.0}}) == ""
 
 
 # Searches, and recorded results.

@@ -20,12 +20,21 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     r.name: r for part in (fedprox, feddane, feddr, feddyn, linear_speedup, fedopt) for r in part.REPRODUCTIONS
 }
 
-EXPLAINED = (
+MEANS = (
     "ours: the mean of the seeds that have a number, the geometric one where all are positive, with a 95% interval "
-    "if at least three seeds all have one (Student's, for logarithms then), or from the smallest to the largest "
-    "value. ratio: to the first method of the setting, seed by seed. Verdicts: fewer than six seeds can all agree by "
-    "chance more often than once in 20 times."
+    "if at least three seeds all have one (Student's, for logarithms then), or from the smallest to the largest value."
 )
+RATIOS = (
+    "ratio: to the first method of the setting, seed by seed; of a claim that one number is smaller than another, of "
+    "these two, so that it holds below 1."
+)
+VERDICTS = "Verdicts: fewer than six seeds can all agree by chance more often than once in 20 times."
+
+
+def explained(r: Reproduction) -> str:
+    """How to read the figures and verdicts that a reproduction has."""
+    ratios = any(line.reported is not None for line in r.lines) or any(claim.ratio for claim in r.claims)
+    return " ".join([MEANS, *([RATIOS] if ratios else []), *([VERDICTS] if r.claims else [])])
 
 
 def find(name: str) -> Reproduction:
@@ -124,10 +133,11 @@ def _text(found: Reproduction, values: Values, rounds: int) -> str:
     figures = [row for row in rows if not row.verdict]
     head = ("setting", "method", "ours", "paper", "ratio", "paper's")
     lines += _table(head, [row[:6] for row in figures])
-    lines += ["", *textwrap.wrap(EXPLAINED, 110)]
+    lines += ["", *textwrap.wrap(explained(found), 110)]
     claims = [row for row in rows if row.verdict]
     if claims:
-        lines += ["", *_table(("verdict", "setting", "claim"), [(r.verdict, r.setting, r.paper) for r in claims])]
+        judged = [(r.verdict, r.ratio, r.setting, r.paper) for r in claims]
+        lines += ["", *_table(("verdict", "ratio", "setting", "claim"), judged)]
     notes = [found.notes] if found.notes else []
     if rounds < found.rounds:
         notes.insert(
@@ -138,7 +148,7 @@ def _text(found: Reproduction, values: Values, rounds: int) -> str:
     return "\n".join(lines)
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Columns as wide as they need to be; columns without any entry are left out."""
     kept = [i for i in range(len(head)) if any(row[i] for row in rows)]
     return columns([[line[i] for i in kept] for line in (head, *rows)]).split("\n")

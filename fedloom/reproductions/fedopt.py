@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 
@@ -15,24 +16,32 @@ from fedloom.cohorts import uniform
 from fedloom.experiments import Experiment, experiment
 from fedloom.metrics.scores import mse
 from fedloom.reproductions.published import from_task, name_of, variants
-from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction
+from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction, smaller
 from fedloom.solvers import SGD
 from fedloom.tasks import Measure, Reported
 from fedloom.tasks.fedopt import TASKS as FEDOPT_TASKS
 from fedloom.tasks.fedopt_tables import AS_RUN, EXP_DECAY, GRIDS, METHODS, PAPER, algorithm, settings
 
+POINT = 1.0  # of accuracy, in percent
 
-def adaptive_is_better(f: Figures, setting: str, error: bool) -> bool:
-    """FedAdam and FedYogi are better than FedAvg, which is true of every row of the table."""
-    sign = -1 if error else 1
-    return min(sign * f[setting, m] for m in ("fedadam", "fedyogi")) > sign * f[setting, "fedavg"]
+
+def worse_of_two(f: Figures, setting: str, error: bool) -> float:
+    """Of FedAdam and FedYogi."""
+    both = [f[setting, m] for m in ("fedadam", "fedyogi")]
+    return max(both) if error else min(both)
 
 
 def _claims(setting: str, reported: Reported | None) -> tuple[Claim, ...]:
-    error = reported is not None and reported.measure.metric == f"test {mse.name}"
-    return (
-        Claim("FedAdam and FedYogi end better than FedAvg", lambda f: adaptive_is_better(f, setting, error), setting),
-    )
+    """Better than FedAvg, where the table has more than a point between them; else the text calls them comparable."""
+    assert reported is not None
+    error = reported.measure.metric == f"test {mse.name}"
+    own, fedavg = partial(worse_of_two, setting=setting, error=error), itemgetter((setting, "fedavg"))
+    if error:
+        return (smaller("FedAdam and FedYogi end better than FedAvg", own, fedavg, setting),)
+    if min(reported.values[m] for m in ("fedadam", "fedyogi")) > reported.values["fedavg"] + POINT:
+        return (smaller("FedAdam and FedYogi end better than FedAvg", fedavg, own, setting),)
+    words = "FedAdam and FedYogi end at most a point below FedAvg"
+    return (Claim(words, lambda f: own(f) >= fedavg(f) - POINT, setting),)
 
 
 # Figures 2, 3 and 12, in kind.
@@ -73,11 +82,9 @@ def flatter(f: Figures, s: str) -> bool | None:
     return max(slopes[m] for m in ADAPTIVE) < min(slopes[m] for m in METHODS if m not in ADAPTIVE)
 
 
-def easier(f: Figures, s: str) -> bool | None:
-    """More pairs of step sizes work for FedAdam and FedYogi than for FedAvgM: section 5.2."""
-    if not all(math.isfinite(f[s, f"{m}, share"]) for m in METHODS):
-        return None
-    return min(f[s, f"{m}, share"] for m in ("fedadam", "fedyogi")) > f[s, "fedavgm, share"]
+def smaller_share(f: Figures, s: str) -> float:
+    """Of the pairs of step sizes that work for FedAdam, and for FedYogi."""
+    return min(f[s, f"{m}, share"] for m in ("fedadam", "fedyogi"))
 
 
 def _heat_maps(task: str, words: str, needs: tuple[str, ...]) -> Reproduction:
@@ -102,7 +109,12 @@ def _heat_maps(task: str, words: str, needs: tuple[str, ...]) -> Reproduction:
                 partial(flatter, s=task),
                 task,
             ),
-            Claim("more step sizes work for FedAdam and FedYogi than for FedAvgM", partial(easier, s=task), task),
+            smaller(
+                "more step sizes work for FedAdam and FedYogi than for FedAvgM",
+                itemgetter((task, "fedavgm, share")),
+                partial(smaller_share, s=task),
+                task,
+            ),
         ),
         f"share: of the 72 pairs that end within {NEAR:g} of the method's best accuracy. slope: of log eta, best for "
         "each eta_l that works, against log eta_l; -1 along a diagonal (a triangle of the heat map), 0 for a "
@@ -135,7 +147,8 @@ def _tau(task: str, words: str, needs: tuple[str, ...]) -> Reproduction:
         runs,
         tuple(lines),
         tuple(Claim(f"{name}: {good}", partial(tau_is_good, s=task, name=name), task) for name in ADAPTIVE),
-        "A figure is that of the best of 30 pairs of step sizes for its seed. The paper's figure is of other tasks.",
+        "A figure is that of the best of 30 pairs of step sizes for its seed, by test accuracy; the paper chooses by "
+        "training performance, and its figure is of other tasks.",
         needs,
     )
 
@@ -152,10 +165,6 @@ def _small(task: str, of: Algorithm, lr: float) -> Experiment:
         evaluate_every=20,
         evaluate=("test accuracy",),
     )
-
-
-def decay_helps(f: Figures, name: str) -> bool:
-    return f[EXP_DECAY, name] > f[CONSTANT, name]
 
 
 CONSTANT = "constant step size"
@@ -185,7 +194,9 @@ def _decay() -> Reproduction:
         PAPER,
         runs,
         tuple(lines),
-        tuple(Claim(f"{name} {words}", partial(decay_helps, name=name)) for name in METHODS),
+        tuple(
+            smaller(f"{name} {words}", itemgetter((CONSTANT, name)), itemgetter((EXP_DECAY, name))) for name in METHODS
+        ),
         "Step sizes and tau are those of EMNIST CR with a constant step (tables 8 and 9), in batches of 20. The "
         "paper's table is of EMNIST CR and a convolutional network, its step sizes with ExpDecay are not published, "
         "and its row of centralised training is not here.",

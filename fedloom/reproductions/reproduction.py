@@ -1,9 +1,10 @@
 """A reproduction: experiments of a paper, the figures read off them beside the paper's, and its claims with checks."""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -11,9 +12,10 @@ from fedloom.experiments import Experiment
 from fedloom.experiments.result import Result, Row, bytes_of_a_client, models_sent
 from fedloom.experiments.study import Runs, Study
 from fedloom.experiments.until import Condition
-from fedloom.reproductions.spread import Spread, Verdict, ratio
+from fedloom.reproductions.spread import Spread, Verdict, over, ratio
 from fedloom.tasks.reported import Measure
 
+T = TypeVar("T")
 COMPARABLE = 0.1  # papers say "comparable" without a number; here it means within a tenth of the better one
 
 # The figures of one seed, by setting and method: what claims are checked on.
@@ -76,6 +78,19 @@ class Claim(NamedTuple):
     words: str
     holds: Callable[[Figures], bool | None]
     setting: str = ""  # the only one that the claim is about
+    ratio: Callable[[Figures], float] | None = None  # below 1 where it holds, if it says that one number is smaller
+
+
+def smaller(words: str, one: Callable[[Figures], float], other: Callable[[Figures], float], setting: str = "") -> Claim:
+    """The claim that one number is smaller than the other; undecided if neither is finite, or one is not defined."""
+
+    def holds(f: Figures) -> bool | None:
+        a, b = one(f), other(f)
+        if math.isnan(a) or math.isnan(b) or (math.isinf(a) and math.isinf(b)):
+            return None
+        return a < b
+
+    return Claim(words, holds, setting, lambda f: over(one(f), other(f)))
 
 
 class Finding(NamedTuple):
@@ -85,7 +100,7 @@ class Finding(NamedTuple):
     method: str
     ours: str
     paper: str
-    ratio: str  # ours to the first method of the setting
+    ratio: str  # ours to the first method of the setting; of claims: of what they compare
     paper_ratio: str
     verdict: str  # of claims: "holds in 3 of 3 seeds", ..., or "not run"
 
@@ -185,19 +200,28 @@ class Reproduction:
             paper = "" if line.reported is None else _number(line.reported, line.measure)
             rows.append(Finding(line.setting, line.method, ours, paper, beside, printed, ""))
         for claim in self.claims:
-            rows.append(Finding(claim.setting, "", "", claim.words, "", "", self.verdict(claim, values).words))
+            ratio_ = self.ratio(claim, values)
+            rows.append(Finding(claim.setting, "", "", claim.words, ratio_, "", self.verdict(claim, values).words))
         return rows
 
     def verdict(self, claim: Claim, values: Values) -> Verdict:
         """In how many seeds a claim holds; those count that have all figures that it is about."""
-        answers = []
-        for seed in sorted({seed for of in values.values() for seed in of}):
-            figures = {key: of[seed] for key, of in values.items() if seed in of}
-            try:
-                answers.append(claim.holds(figures))
-            except KeyError:  # a figure that the claim is about
-                continue
-        return Verdict(tuple(answers))
+        return Verdict(tuple(_of_seeds(claim.holds, values)))
+
+    def ratio(self, claim: Claim, values: Values) -> str:
+        """How far apart the two numbers are that a claim compares, over seeds; empty if it does not compare two."""
+        found = _of_seeds(claim.ratio, values) if claim.ratio is not None else []
+        return Spread(tuple(found), "none").words if any(map(math.isfinite, found)) else ""
+
+
+def _of_seeds(f: Callable[[Figures], T], values: Values) -> list[T]:
+    """What it says of the figures of every seed that has those which it is about."""
+    found = []
+    for seed in sorted({seed for of in values.values() for seed in of}):
+        figures = {key: of[seed] for key, of in values.items() if seed in of}
+        with contextlib.suppress(KeyError):
+            found.append(f(figures))
+    return found
 
 
 def _number(value: float, measure: Measure) -> str:

@@ -62,13 +62,14 @@ class Spread:
 def ratio(ours: Mapping[int, float], base: Mapping[int, float]) -> str:
     """One figure over another, by seed."""
     shared = [seed for seed in ours if seed in base]
-    pairs = tuple(_over(ours[seed], base[seed]) for seed in shared)
+    pairs = tuple(over(ours[seed], base[seed]) for seed in shared)
     if not pairs or not any(math.isfinite(p) for p in pairs):
         return ""
     return Spread(pairs, "none").words
 
 
-def _over(a: float, b: float) -> float:
+def over(a: float, b: float) -> float:
+    """Their ratio; infinite if there is none."""
     return a / b if math.isfinite(a) and math.isfinite(b) and b else math.inf
 
 
