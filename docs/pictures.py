@@ -1,28 +1,26 @@
 """The pictures of the papers' pages: what was recorded of a reproduction, with the numbers that its paper prints.
 
-They are written as SVG without a library: a plotting library's are ten times as large and change with its version.
+Curves, or figures of all seeds; heat maps are in heat_maps.py.
 """
 
 import math
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from docs.heat_maps import heat_maps
+from docs.svg import LEFT, RIGHT, TITLE, WIDTH, n, svg, title
 from fedloom.reproductions import Reproduction
+from fedloom.reproductions.fedopt import NEAR
 from fedloom.reproductions.recording import Recorded
 from fedloom.reproductions.reproduction import Line
 from fedloom.reproductions.spread import Spread
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d1f", "#56b4e9", "#555555")
 OURS, PAPER = COLOURS[:2]
-WIDTH, COLUMNS, LEFT, RIGHT, TITLE, BELOW = 300, 3, 92, 14, 34, 40  # of a panel, in pixels; how many in a row
+COLUMNS, BELOW = 3, 40  # panels in a row; pixels below one
 ROW, CURVE = 18, 130  # the height of a method's row, and of a panel of curves
 ENTRY = 150  # the width of a legend's entry
-STYLE = (
-    "text{font:11px sans-serif;fill:#333}.m{text-anchor:middle}.e{text-anchor:end}"
-    ".a{stroke:#999;fill:none}.c{fill:none;stroke-width:1.5}"
-)
 
 
 class Axis(NamedTuple):
@@ -72,6 +70,10 @@ def picture(r: Reproduction, kept: Recorded) -> str:
         if (line.setting, line.method) in kept.values:
             settings.setdefault(line.setting, []).append(line)
     measured = [line for lines in settings.values() for line in lines]
+    points = ((line, kept.points.get((line.setting, line.method))) for line in measured)
+    grids = [(line, of) for line, of in points if of is not None]
+    if grids:
+        return heat_maps(grids, NEAR)
     curves = all(line.measure.target is None and _has_curve(line, kept) for line in measured)
     methods = list(dict.fromkeys(line.method for line in measured))
     height = CURVE if curves else ROW * max(map(len, settings.values()))
@@ -80,7 +82,7 @@ def picture(r: Reproduction, kept: Recorded) -> str:
     head, down = 8 + ROW * math.ceil(len(legend) / (2 * columns)), TITLE + height + BELOW
     parts = [
         f'<g transform="translate({WIDTH * (i % columns)},{head + down * (i // columns)})">'
-        + _title(setting)
+        + title(setting)
         + (_curves(lines, methods, kept) if curves else _figures(lines, kept))
         + "</g>"
         for i, (setting, lines) in enumerate(settings.items())
@@ -88,12 +90,7 @@ def picture(r: Reproduction, kept: Recorded) -> str:
     for i, (mark, words) in enumerate(legend):
         place = f"translate({10 + ENTRY * (i % (2 * columns))},{12 + ROW * (i // (2 * columns))})"
         parts.append(f'<g transform="{place}">{mark}<text x="26" y="4">{escape(words)}</text></g>')
-    size = f"{WIDTH * columns} {head + down * math.ceil(len(settings) / columns)}"
-    width, tall = size.split()
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" width="{width}" height="{tall}">'
-        f'<style>{STYLE}</style><rect width="100%" height="100%" fill="#fff"/>\n' + "\n".join(parts) + "\n</svg>\n"
-    )
+    return svg(parts, WIDTH * columns, head + down * math.ceil(len(settings) / columns))
 
 
 def _has_curve(line: Line, kept: Recorded) -> bool:
@@ -166,15 +163,6 @@ def _legend_of_figures(lines: list[Line], kept: Recorded) -> list[tuple[str, str
     return entries + [(diamond(10, 0, PAPER), "the paper")] * bool(_printed(lines))
 
 
-def _title(words: str) -> str:
-    lines = textwrap.wrap(words, 38)
-    return "".join(
-        f'<text class="m" x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{TITLE - 8 - 12 * (len(lines) - 1 - i)}">'
-        f"{escape(line)}</text>"
-        for i, line in enumerate(lines)
-    )
-
-
 def _below(x: Axis, y: float, words: str) -> str:
     """A horizontal axis with its name."""
     ticks = "".join(f"M{n(x.at(t))} {y}v4" for t in x.ticks)
@@ -212,8 +200,3 @@ def arrow(x: float, y: float) -> str:
 
 def diamond(x: float, y: float, colour: str) -> str:
     return f'<path d="M{n(x)} {n(y - 5)}l5 5-5 5-5-5z" fill="none" stroke="{colour}" stroke-width="1.5"/>'
-
-
-def n(pixel: float) -> str:
-    """A tenth of a pixel is enough."""
-    return f"{round(pixel, 1):g}"

@@ -16,7 +16,7 @@ from fedloom.cohorts import uniform
 from fedloom.experiments import Experiment, experiment
 from fedloom.metrics.scores import mse
 from fedloom.reproductions.published import from_task, name_of, variants
-from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction, smaller
+from fedloom.reproductions.reproduction import Claim, Figures, Grid, Line, Reproduction, smaller
 from fedloom.solvers import SGD
 from fedloom.tasks import Measure, Reported
 from fedloom.tasks.fedopt import TASKS as FEDOPT_TASKS
@@ -94,7 +94,7 @@ def _heat_maps(task: str, words: str, needs: tuple[str, ...]) -> Reproduction:
         points = [(a, b) for a in LOCAL for b in SERVER]
         for run, (a, b) in zip(names, points, strict=True):
             runs[run] = _small(task, method(name, b), a)
-        lines.append(Line(task, name, names, ACCURACY))
+        lines.append(Line(task, name, names, ACCURACY, grid=Grid("client's step size", LOCAL, "server's", SERVER)))
         lines.append(Line(task, f"{name}, share", names, ACCURACY, None, "", near_best))
         lines.append(Line(task, f"{name}, slope", names, ACCURACY, None, "", slope_of_best))
     return Reproduction(

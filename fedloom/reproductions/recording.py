@@ -10,14 +10,14 @@ import math
 import pathlib
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
-from fedloom.reproductions.reproduction import Line, Reproduction, Values
+from fedloom.reproductions.reproduction import Line, Reproduction, Values, value_of
 
 HERE = pathlib.Path(__file__).parent
 PLACES = (HERE / "recorded", HERE.parents[1] / "benchmarks" / "reproductions")
@@ -34,6 +34,14 @@ class Curve:
 
 
 @dataclasses.dataclass(frozen=True)
+class Points:
+    """The figures of all runs of a grid, in their order: the means over some of the seeds, nan where one failed."""
+
+    values: tuple[float, ...]
+    seeds: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Recorded:
     """What a reproduction gave, and how it was run."""
 
@@ -43,6 +51,7 @@ class Recorded:
     rounds: int  # of the longest run
     seconds: float  # of all runs together
     made: Mapping[str, Any]  # commit, versions, processor, date; "earlier" has those of seeds that were run before
+    points: Mapping[tuple[str, str], Points] = dataclasses.field(default_factory=dict)  # of figures that have a grid
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -95,6 +104,7 @@ class Recorded:
                 "measured": line.measure.words,
                 "settings": settings[line.setting, line.method],
                 "seeds": {str(seed): _plain(v) for seed, v in self.values[line.setting, line.method].items()},
+                **self._points(line),
             }
             for line in reproduction.lines
             if (line.setting, line.method) in self.values
@@ -112,18 +122,27 @@ class Recorded:
             parts.append(f'"{key}": [\n ' + ",\n ".join(json.dumps(row) for row in rows) + "\n]")
         return "{" + ",\n".join(parts) + "}\n"
 
+    def _points(self, line: Line) -> dict[str, Any]:
+        found = self.points.get((line.setting, line.method))
+        return {} if found is None else {"points": [*map(_plain, found.values)], "points of seeds": found.seeds}
+
+
+Means = TypeVar("Means", Curve, Points)
+
 
 def from_json(text: str, reproduction: Reproduction) -> Recorded:
     """Read what `to_json` wrote; figures that the reproduction does not have any more, or not so, are left out."""
     found = json.loads(text)
     lines = {(line.setting, line.method): line for line in reproduction.lines}
-    values = {}
+    values, points = {}, {}
     of_now = digests(reproduction, found.get("asked rounds"))
     for row in found.pop("figures"):
         key = row["setting"], row["method"]
         if key in lines and (lines[key].measure.words, of_now.get(key)) == (row["measured"], row.get("settings")):
             worst = _worst(lines[key])
             values[key] = {int(seed): worst if v is None else float(v) for seed, v in row["seeds"].items()}
+            if "points" in row:
+                points[key] = Points(tuple(map(_number, row["points"])), tuple(row["points of seeds"]))
     all_seeds = sorted({seed for of in values.values() for seed in of})  # which records without seeds of curves had
     kept = {(run, lines[key].measure.metric) for key in values for run in lines[key].runs}
     curves: dict[str, dict[str, Curve]] = {}
@@ -135,7 +154,7 @@ def from_json(text: str, reproduction: Reproduction) -> Recorded:
                     curve = Curve(tuple(c["rounds"]), tuple(map(_number, c["values"])), seeds)
                     curves.setdefault(run, {})[m] = curve
     name, rounds, seconds = (found.pop(key) for key in ("name", "rounds", "seconds"))
-    return Recorded(name, values, curves, rounds, seconds, found)
+    return Recorded(name, values, curves, rounds, seconds, found, points)
 
 
 def recorded(reproduction: Reproduction) -> Recorded | None:
@@ -177,7 +196,18 @@ def record(study: Study, reproduction: Reproduction, made: Mapping[str, Any]) ->
             raise ValueError(
                 f"{reproduction.name}: the run {r.name!r} has other settings than the reproduction has now."
             )
-    return Recorded(reproduction.name, reproduction.values(study), curves, rounds, seconds, made)
+    values = reproduction.values(study)
+    points = {}
+    for line in reproduction.lines:
+        if line.grid is not None and (seeds := tuple(values.get((line.setting, line.method), ()))):
+            points[line.setting, line.method] = _points_of(line, finished, seeds)
+    return Recorded(reproduction.name, values, curves, rounds, seconds, made, points)
+
+
+def _points_of(line: Line, results: Sequence[Result], seeds: tuple[int, ...]) -> Points:
+    found = {(r.name, r.experiment.seed): value_of(line.measure, r) for r in results if r.name in line.runs}
+    means = (np.mean([found[run, seed] for seed in seeds]) for run in line.runs)
+    return Points(tuple(float(f"{mean:.4g}") if np.isfinite(mean) else math.nan for mean in means), seeds)
 
 
 def _other(part: Mapping[str, Any], made: Mapping[str, Any]) -> str:
@@ -218,17 +248,22 @@ def together(old: Recorded, new: Recorded) -> Recorded:
     curves = dict(old.curves)
     for run, found in new.curves.items():
         before = old.curves.get(run, {})
-        curves[run] = {metric: _mean_of(before.get(metric), curve) for metric, curve in found.items()}
-    return Recorded(new.name, values, curves, new.rounds, seconds, made)
+        curves[run] = {m: _mean_of(before[m], curve) if m in before else curve for m, curve in found.items()}
+    points = dict(old.points)
+    for key, of in new.points.items():
+        points[key] = _mean_of(old.points[key], of) if key in old.points else of
+    return Recorded(new.name, values, curves, new.rounds, seconds, made, points)
 
 
-def _mean_of(old: Curve | None, new: Curve) -> Curve:
+def _mean_of(old: Means, new: Means) -> Means:
     """The mean over the seeds of both, if they have the same rounds and no seed twice; else the one of more seeds."""
-    if old is None or set(old.seeds) <= set(new.seeds):
+    if set(old.seeds) <= set(new.seeds):
         return new
-    if old.rounds == new.rounds and not set(old.seeds) & set(new.seeds):
+    same = dataclasses.replace(old, values=new.values, seeds=new.seeds) == new
+    if same and not set(old.seeds) & set(new.seeds):
         mean = np.average([old.values, new.values], axis=0, weights=[len(old.seeds), len(new.seeds)])
-        return Curve(new.rounds, tuple(float(f"{v:.4g}") for v in mean), (*old.seeds, *new.seeds))
+        values = tuple(float(f"{v:.4g}") for v in mean)
+        return dataclasses.replace(new, values=values, seeds=(*old.seeds, *new.seeds))
     return new if len(new.seeds) >= len(old.seeds) else old
 
 

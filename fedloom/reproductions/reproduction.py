@@ -49,6 +49,15 @@ def value_of(measure: Measure, result: Result) -> float:
     return measure.scale * float(np.mean(values))
 
 
+class Grid(NamedTuple):
+    """Two hyperparameters, by name, and their values; runs go through those of y for each of x."""
+
+    x: str
+    xs: tuple[float, ...]
+    y: str
+    ys: tuple[float, ...]
+
+
 class Line(NamedTuple):
     """A figure: what is measured in the runs of one name, and what the paper reports, if it prints a number."""
 
@@ -60,6 +69,7 @@ class Line(NamedTuple):
     where: str = ""  # the number stands in the paper: "table 2"
     # Of several runs, in their order: what to make of their values, if not the best of them.
     combined: Callable[[Sequence[float]], float] | None = None
+    grid: Grid | None = None  # of several runs: over what, if the values of all of them are to be kept
 
     @property
     def runs(self) -> tuple[str, ...]:
