@@ -13,8 +13,8 @@ from fedloom.experiments.study import Study
 from fedloom.reproductions import REPRODUCTIONS, find, planned, recorded_text
 from fedloom.reproductions import recording as module
 from fedloom.reproductions.overview import LOCAL, entry, seconds_of
-from fedloom.reproductions.recording import POINTS, Curve, Recorded, commit, from_json, mean_curve, record
-from fedloom.reproductions.reproduction import Claim, Line, Reproduction, smaller
+from fedloom.reproductions.recording import POINTS, Curve, Points, Recorded, commit, from_json, mean_curve, record
+from fedloom.reproductions.reproduction import Claim, Grid, Line, Reproduction, smaller
 from fedloom.reproductions.spread import Spread, Verdict, ratio
 from fedloom.tasks import TASKS, Measure
 from tests.test_claims import result
@@ -310,3 +310,21 @@ def test_only_what_is_not_recorded_is_run(tmp_path, monkeypatch):
     assert left(0, 1, rounds=2) == everything  # what is recorded are longer runs
     with pytest.raises(ValueError, match="All runs of small are recorded for these seeds; ask for other seeds"):
         left(0)
+
+
+def test_the_points_of_a_grid_are_recorded_as_means_over_seeds():
+    found = small()
+    grid = Grid("x", (1.0,), "y", (0.1, 0.2))
+    found = dataclasses.replace(found, lines=(found.lines[0]._replace(grid=grid), *found.lines[1:]))
+    kept = record(Study("", [*runs(0), *runs(1, first=(9, 1, 1, 1))]), found, {})
+    assert kept.points == {("s", "a"): Points((1.5, 1.0), (0, 1))}  # rounds to 2: a 0 after 2 and 1, a 1 after 1
+    assert from_json(kept.to_json(found), found).points == kept.points
+    lost = record(Study("", runs(2, first=(9, 9, 9, 9))), found, {})
+    assert math.isnan(lost.points["s", "a"].values[0])
+    assert "null" in lost.to_json(found)
+    both = module.together(kept, record(Study("", runs(2, first=(9, 9, 9, 1))), found, {}))
+    assert both.points == {("s", "a"): Points((2.0, 1.0), (0, 1, 2))}  # (2 + 1 + 3) / 3
+    half = module.together(kept, lost).points["s", "a"]
+    assert math.isnan(half.values[0])
+    assert half.values[1] == 1.0
+    assert record(Study("", runs(0)[1:]), found, {}).points == {}  # not all points have been run

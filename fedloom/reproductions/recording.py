@@ -320,6 +320,6 @@ def _number(value: float | None) -> float:
 
 def _worst(line: Line) -> float:
     """The value of a run without a number."""
-    if line.combined is not None:
+    if line.failed == "not defined":
         return math.nan
     return -math.inf if line.measure.target is None and line.measure.larger_is_better else math.inf

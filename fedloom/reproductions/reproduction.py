@@ -79,7 +79,7 @@ class Line(NamedTuple):
     @property
     def failed(self) -> str:
         """What a seed without a finite number is called."""
-        return self.measure.failed if self.combined is None else "not defined"
+        return "not defined" if self.combined is not None and self.measure.target is None else self.measure.failed
 
 
 class Claim(NamedTuple):

@@ -84,8 +84,8 @@ class Published(NamedTuple):
     """What table 2 has for a method: the cost of reaching the target.
 
     MiB are those of one worker, down and up. The seconds are rounds * c + MiB / 20, where c is what a round's
-    computations take on the authors' GPU: nearly the same in all rows of a model and method. So a run has them as
-    `simulated seconds` if its system has links of 20 MiB/s and computing takes c; they say no more than the rest.
+    computations take on the authors' GPU: nearly the same in all rows of a model and method. So they say no more than
+    the rounds; see `seconds_of_a_round`.
     """
 
     rounds: int
@@ -122,6 +122,13 @@ TABLE_2 = {
     "cifar10-resnet-digits10": {"n=10": (Published(56, 9548.07, 583.24), Published(44, 3751.03, 256.63))},
     "cifar10-resnet-digits2": {"n=10": (Published(52, 8866.06, 539.50), Published(61, 5200.29, 358.22))},
 }
+
+
+def seconds_of_a_round(model: str, method: str) -> float:
+    """What a round took the authors, by table 2: computing on their GPU, and a link of 20 MB/s."""
+    rows = [row for name, by_n in TABLE_2.items() if f"-{model}-" in name for row in by_n.values()]
+    own = [scaffold if method == "scaffold" else fedavg for scaffold, fedavg in rows]
+    return sum(p.seconds for p in own) / sum(p.rounds for p in own)
 
 
 def _reported(rows: dict[str, tuple[Published, Published]], target: float) -> tuple[Reported, ...]:
