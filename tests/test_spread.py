@@ -218,7 +218,7 @@ def test_seeds_that_were_run_apart_are_one_record():
 
 
 def test_methods_that_were_run_apart_are_one_record():
-    """What a seed has not is added to it, and both parts say so; half of it is not replaced."""
+    """What a seed has not is added to it, and both parts say so, until all that was there has been run again."""
     first = {"date": "d1", "commit": "c1", "processor": "p1", "versions": {"jax": "1"}}
     second, third = ({**first, "date": date, "commit": commit} for date, commit in (("d2", "c2"), ("d3", "c3")))
 
@@ -231,9 +231,9 @@ def test_methods_that_were_run_apart_are_one_record():
     assert [(p["seeds"], p["commit"]) for p in more.parts] == [([1, 2], "c2"), ([0, 1], "c1")]
     assert more.seconds == 120.0
     assert "Seeds 0, 1 were in part recorded on d1 at commit c1" in more.how
-    for half in ({("s", "b"): {1: 7.0}}, {("s", "a"): {1: 7.0}}):
-        with pytest.raises(ValueError, match=r"seed 1 of s, . is recorded, but is not among the new runs"):
-            module.together(more, made(half, third))
+    half = module.together(more, made({("s", "b"): {1: 7.0}}, third))
+    assert half.values == {("s", "a"): {0: 10.0, 1: 20.0}, ("s", "b"): {1: 7.0, 2: 6.0}}
+    assert [(p["seeds"], p["commit"]) for p in half.parts] == [([1], "c3"), ([1, 2], "c2"), ([0, 1], "c1")]
     last = module.together(more, made({("s", "a"): {1: 7.0}, ("s", "b"): {1: 8.0}}, third))
     assert [(p["seeds"], p["commit"]) for p in last.parts] == [([1], "c3"), ([2], "c2"), ([0], "c1")]
     assert last.values == {("s", "a"): {0: 10.0, 1: 7.0}, ("s", "b"): {1: 8.0, 2: 6.0}}

@@ -222,23 +222,13 @@ def _which(seeds: Sequence[int]) -> str:
 
 
 def together(old: Recorded, new: Recorded) -> Recorded:
-    """Both, which were run apart. Longer runs win.
-
-    Of a seed that both have, all figures are the new ones, or each has figures that the other has not.
-    """
+    """Both, which were run apart: of a figure that both have for a seed, the new one. Longer runs win."""
     if new.rounds > old.rounds:
         return new
     if new.rounds < old.rounds:
         raise ValueError(f"{new.name}: runs of {new.rounds} rounds cannot be put beside those of {old.rounds}.")
-    replaced = set()
-    for seed in set(old.seeds) & set(new.seeds):
-        had, has = ({key for key, of in part.values.items() if seed in of} for part in (old, new))
-        if not had & has:
-            continue
-        if lost := sorted(had - has):
-            words = f"seed {seed} of {', '.join(lost[0])} is recorded, but is not among the new runs; finish them."
-            raise ValueError(f"{new.name}: {words}")
-        replaced.add(seed)
+    left = {seed for key, of in old.values.items() for seed in of if seed not in new.values.get(key, {})}
+    replaced = set(old.seeds) - left
     both = {key: dict(sorted({**old.values.get(key, {}), **of}.items())) for key, of in new.values.items()}
     values: Values = {**old.values, **both}
     parts = [{**part, "seeds": [seed for seed in part["seeds"] if seed not in replaced]} for part in old.parts]
