@@ -191,6 +191,23 @@ def test_the_causes_of_feddyn_s_table_6_need_all_methods_to_differ_alike():
     assert causes.shown("feddyn-table6", one) == []
 
 
+def test_the_cause_of_feddyn_s_rows_of_1_percent_needs_both_kinds_of_cohorts(monkeypatch):
+    name = "feddyn-mnist-2nn-iid-1%"
+    program = find(f"{name}-authors-lower")
+
+    def shown(own, of_program):
+        """Models in proportion to the table's: ours, and with the program's cohorts, of which one method differs."""
+        far = dict.fromkeys(("feddyn", "scaffold", "fedprox"), 1.0) | {"fedavg": of_program}
+        made = figures_of(program.name, lambda line: line.reported * far[line.method])
+        monkeypatch.setattr(causes, "recorded", lambda r: Recorded(r.name, made, {}, 300, 1.0, {}))
+        return len(causes.shown(name, figures_of(name, lambda line: line.reported * own)))
+
+    assert shown(0.65, 1.05) == 1
+    assert shown(0.65, 0.85) == shown(0.65, 1.2) == shown(0.9, 1.0) == 0
+    monkeypatch.setattr(causes, "recorded", lambda r: None)
+    assert causes.shown(name, figures_of(name, lambda line: line.reported * 0.65)) == []
+
+
 def test_the_cause_of_feddane_s_figure_1_needs_small_mus_to_be_worse():
     def losses(small, largest, exceptions=1):
         by_method = {"fedavg": 1.0, "fedprox": 0.5, "feddane, mu=1": largest}
