@@ -133,9 +133,9 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
             Cause(
                 NUMBERS,
                 "The cohorts. Here every round draws its own. If nobody comes, the authors' program takes the next "
-                "round's cohort, and in the next round takes it again, so that every third round repeats the one before it and "
-                f"devices come up later. With its cohorts (`{name}-authors-lower`) all four methods are within "
-                f"{NEAR:.0%} of the table's lower row; with independent ones they need a fifth less or better.",
+                "round's cohort, and in the next round takes it again, so that every third round repeats the one "
+                f"before it and devices come up later. With its cohorts (`{name}-authors-lower`) all four methods are "
+                f"within {NEAR:.0%} of the table's lower row; with independent ones they need at least a fifth less.",
                 partial(_the_program_s_cohorts, name),
             ),
         )

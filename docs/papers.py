@@ -15,9 +15,11 @@ from fedloom.reproductions import Reproduction, explained, feddane, feddr, feddy
 from fedloom.reproductions.overview import entry
 from fedloom.reproductions.recording import Recorded, recorded
 from fedloom.reproductions.reproduction import Finding, Values
+from fedloom.reproductions.spread import Spread
 
 DOCS = pathlib.Path(__file__).parent
 PICTURES = "assets/papers"  # in docs
+ROUNDED = 0.005  # printed numbers have two or three digits
 
 
 class Paper(NamedTuple):
@@ -197,12 +199,28 @@ def _why(r: Reproduction, values: Values) -> list[str]:
         if not any(c.explains == claim.words and claim.setting in (c.settings or (claim.setting,)) for c in causes):
             unexplained.setdefault(claim.words, []).append(claim.setting)
     open_ = [f"“{words}”{_settings(settings)}" for words, settings in unexplained.items()]
-    if not causes and not open_:
+    numbers = "" if any(c.explains == NUMBERS for c in causes) else _numbers_that_differ(r, values)
+    if not causes and not open_ and not numbers:
         return []
     lines = ["", "Why:", ""]
     lines += [f"- {'The numbers' if c.explains == NUMBERS else f'“{c.explains}”'}: {c.words}" for c in causes]
     lines += [f"- {words}: why this does not hold is not known." for words in open_]
-    return lines
+    return lines + [f"- The numbers: {numbers}; why is not known."] * bool(numbers)
+
+
+def _numbers_that_differ(r: Reproduction, values: Values) -> str:
+    """How many of the paper's numbers are not such as one more seed of ours would give; empty if none can be said."""
+    compared, far = 0, 0
+    for line in r.lines:
+        range_ = Spread(tuple(values.get((line.setting, line.method), {}).values())).of_another
+        if line.reported is not None and range_ is not None:
+            compared += 1
+            far += not range_[0] * (1 - ROUNDED) <= line.reported <= range_[1] * (1 + ROUNDED)
+    return (
+        f"{far} of {compared} printed ones are not what one more seed of ours would give, in 95% of cases"
+        if far
+        else ""
+    )
 
 
 def _settings(settings: list[str]) -> str:

@@ -35,12 +35,21 @@ class Spread:
     @property
     def interval(self) -> tuple[float, float] | None:
         """For the mean, if all of at least three seeds have a number."""
+        return self._around(1 / len(self.values)) if self.values else None
+
+    @property
+    def of_another(self) -> tuple[float, float] | None:
+        """For the number of one more seed, if all of at least three have one."""
+        return self._around(1 + 1 / len(self.values)) if self.values else None
+
+    def _around(self, variance: float) -> tuple[float, float] | None:
+        """The mean, and what is so many times as uncertain as a seed's number on both sides of it."""
         x = self.finite
         if len(x) < FEW or len(x) < len(self.values):
             return None
         positive = bool(np.all(x > 0))
         y = np.log(x) if positive else x
-        half = _quantile(len(y) - 1) * float(np.std(y, ddof=1)) / math.sqrt(len(y))
+        half = _quantile(len(y) - 1) * float(np.std(y, ddof=1)) * math.sqrt(variance)
         ends = float(np.mean(y)) - half, float(np.mean(y)) + half
         return (math.exp(ends[0]), math.exp(ends[1])) if positive else ends
 
