@@ -215,12 +215,10 @@ def _numbers_that_differ(r: Reproduction, values: Values) -> str:
         range_ = Spread(tuple(values.get((line.setting, line.method), {}).values())).of_another
         if line.reported is not None and range_ is not None:
             compared += 1
-            far += not range_[0] * (1 - ROUNDED) <= line.reported <= range_[1] * (1 + ROUNDED)
-    return (
-        f"{far} of {compared} printed ones are not what one more seed of ours would give, in 95% of cases"
-        if far
-        else ""
-    )
+            rounded = ROUNDED * abs(line.reported)
+            far += not range_[0] - rounded <= line.reported <= range_[1] + rounded
+    words = "printed ones are not what one more seed of ours would give, in 95% of cases"
+    return f"{far} of {compared} {words}" if far else ""
 
 
 def _settings(settings: list[str]) -> str:

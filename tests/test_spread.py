@@ -92,6 +92,16 @@ def test_a_mixed_verdict_needs_what_a_fair_coin_does_once_in_20_times():
             assert (kind != "cannot be said") == clear
 
 
+def test_the_number_of_one_more_seed_has_an_interval_of_its_own():
+    """Its variance is that of a seed and that of the mean: with the numbers -1, 0, 1 and Student's quantile of 2."""
+    found, t = Spread((-1.0, 0.0, 1.0)), stats.t.ppf(0.975, 2)
+    np.testing.assert_allclose(found.of_another, (-t * math.sqrt(4 / 3), t * math.sqrt(4 / 3)))
+    np.testing.assert_allclose(found.interval, (-t * math.sqrt(1 / 3), t * math.sqrt(1 / 3)))
+    logs = Spread(tuple(math.exp(x) for x in (-1.0, 0.0, 1.0)))
+    np.testing.assert_allclose(logs.of_another, np.exp(found.of_another))
+    assert Spread((1.0, 2.0)).of_another is Spread((1.0, 2.0, math.inf)).of_another is Spread(()).of_another is None
+
+
 def test_a_claim_that_one_number_is_smaller_has_their_ratio():
     claim = smaller("a is smaller", itemgetter(("s", "a")), itemgetter(("s", "b")), "s")
 

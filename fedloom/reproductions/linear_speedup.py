@@ -152,7 +152,7 @@ def _corollary_2() -> Reproduction:
         names = tuple(f"{s}, n={n}, K={k}" for n, k in CELLS)
         runs |= {name: _of_corollary_2(p, n, k, math.sqrt(k * n)) for name, (n, k) in zip(names, CELLS, strict=True)}
         of_all = partial(slope, x=[n * k for n, k in CELLS])
-        lines.append(Line(s, "slope against nK", names, norm, -0.5, "corollary 2", of_all))
+        lines.append(Line(s, "slope against nK", names, norm, combined=of_all))
         for n, k in ((1, 1), (10, 1), (100, 1), (100, 10)):
             lines.append(Line(s, f"n={n}, K={k}", f"{s}, n={n}, K={k}", norm))
         # The server's step grows with n: how much of the slope is there with one worker and these steps?
