@@ -11,7 +11,18 @@ from typing import NamedTuple
 from docs.causes import NUMBERS, shown
 from docs.pictures import picture
 from fedloom.data.catalogue import CATALOGUE
-from fedloom.reproductions import Reproduction, explained, feddane, feddr, feddyn, fedopt, fedprox, linear_speedup
+from fedloom.reproductions import (
+    MEANS,
+    RATIOS,
+    VERDICTS,
+    Reproduction,
+    feddane,
+    feddr,
+    feddyn,
+    fedopt,
+    fedprox,
+    linear_speedup,
+)
 from fedloom.reproductions.overview import entry
 from fedloom.reproductions.recording import Recorded, recorded
 from fedloom.reproductions.reproduction import Finding, Values
@@ -109,6 +120,8 @@ def page(paper: Paper) -> str:
         "What is checked, and in how many seeds it came out so:",
         "",
         *_claims(paper, kept),
+        "",
+        f"How to read the tables below. {MEANS[0].upper()}{MEANS[1:]} {RATIOS} {VERDICTS}",
     ]
     for r in paper.reproductions:
         if r.name in kept:
@@ -171,7 +184,7 @@ def _section(r: Reproduction, kept: Recorded) -> list[str]:
     if kept.values:
         lines += ["", f"![What was recorded of {r.name}]({PICTURES}/{picture_name(r)})"]
     measured = "; ".join(dict.fromkeys(line.measure.words for line in r.lines))
-    lines += ["", f"Figures: {measured}. {explained(r)}", "", *_figures(r, findings)]
+    lines += ["", f"Figures: {measured}.", "", *_figures(r, findings)]
     if r.claims:
         rows = [(c.words, c.setting, r.verdict(c, kept.values).words, r.ratio(c, kept.values)) for c in r.claims]
         lines += ["", *_table(("claim", "setting", "verdict", "ratio"), rows)]
