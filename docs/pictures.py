@@ -127,7 +127,8 @@ def _figures(lines: list[Line], kept: Recorded) -> str:
     values += printed.values()
     x = axis(values or [0.0, 1.0], LEFT, WIDTH - RIGHT, bool(values) and max(values) > 3 * min(values) > 0)
     bottom = TITLE + ROW * len(lines)
-    drawn = _below(x, bottom, lines[0].measure.words)
+    computed = "from " * (lines[0].combined is not None)
+    drawn = _below(x, bottom, computed + lines[0].measure.words)
     for i, line in enumerate(lines):
         y = TITLE + ROW * (i + 0.5)
         drawn += f'<text class="e" x="{LEFT - 8}" y="{n(y + 4)}">{escape(line.method)}</text>'
