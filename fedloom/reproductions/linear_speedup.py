@@ -152,17 +152,18 @@ def _corollary_2() -> Reproduction:
         names = tuple(f"{s}, n={n}, K={k}" for n, k in CELLS)
         runs |= {name: _of_corollary_2(p, n, k, math.sqrt(k * n)) for name, (n, k) in zip(names, CELLS, strict=True)}
         of_all = partial(slope, x=[n * k for n, k in CELLS])
-        lines.append(Line(s, "slope against nK", names, norm, combined=of_all))
-        for n, k in ((1, 1), (10, 1), (100, 1), (100, 10)):
-            lines.append(Line(s, f"n={n}, K={k}", f"{s}, n={n}, K={k}", norm))
+        slopes = f"{s}, slope of the squared norm"
+        lines.append(Line(slopes, "against nK", names, norm, combined=of_all))
         # The server's step grows with n: how much of the slope is there with one worker and these steps?
         of_n = tuple(f"{s}, n={n}, K=1" for n in WORKERS_OF_CELLS)
         alone = tuple(f"{s}, one worker, the step of n={n}" for n in WORKERS_OF_CELLS)
         runs |= {name: _of_corollary_2(p, 1, 1, math.sqrt(n)) for name, n in zip(alone, WORKERS_OF_CELLS, strict=True)}
-        for words, which in (("slope against n, K=1", of_n), ("slope with one worker and these steps", alone)):
-            lines.append(Line(s, words, which, norm, combined=partial(slope, x=WORKERS_OF_CELLS)))
+        for words, which in (("against n, K=1", of_n), ("one worker", alone)):
+            lines.append(Line(slopes, words, which, norm, combined=partial(slope, x=WORKERS_OF_CELLS)))
+        for n, k in ((1, 1), (10, 1), (100, 1), (100, 10)):
+            lines.append(Line(s, f"n={n}, K={k}", f"{s}, n={n}, K={k}", norm))
         words = "more workers and local steps help as 1 / sqrt(n K) or better: a slope of -0.5 or below"
-        claims.append(Claim(words, lambda f, s=s: f[s, "slope against nK"] <= -0.5, s))  # type: ignore[misc]
+        claims.append(Claim(words, lambda f, s=slopes: f[s, "against nK"] <= -0.5, slopes))  # type: ignore[misc]
     return Reproduction(
         "speedup-corollary2",
         "The linear speedup itself: the smallest |grad f|^2 in 2,000 rounds against n workers times K local steps.",
@@ -172,8 +173,8 @@ def _corollary_2() -> Reproduction:
         tuple(claims),
         "Logistic regression on MNIST, batches of one example, the corollary's step sizes with L = 125. The slope is "
         "that of log min |grad f|^2 against log nK over 28 cells, n from 1 to 100 and K from 1 to 10. The corollary "
-        "is an upper bound, so a steeper slope agrees with it. Its server step grows with n; 'with one worker and "
-        "these steps' is what larger steps do alone.",
+        "is an upper bound, so a steeper slope agrees with it. Its server step grows with n; 'one worker' has the "
+        "steps for n workers, but one of them: what larger steps do alone.",
         ("mnist",),
     )
 
