@@ -22,6 +22,7 @@ from fedloom.cohorts import (
     uniform,
     with_replacement,
 )
+from fedloom.diagnosis.setting import _cohort
 
 
 def weights(n, seed=0):
@@ -566,3 +567,10 @@ def test_a_draw_costs_the_cohort_and_not_the_population(rule):
 def test_a_trace_lists_whole_numbers():
     with pytest.raises(ValueError, match=r"trace\[0\] must list clients by number, as integers"):
         scheduled([[1.7, 2]]).over(np.full(3, 1 / 3))
+
+
+def test_theorems_do_not_cover_cohorts_that_are_repeated():
+    assert _cohort(bernoulli(0.1), 50) == (5, False, ["Cohorts have no fixed size."])
+    size, twice, odd = _cohort(seeded_bernoulli(0.1), 50)
+    assert (size, twice) == (5, False)
+    assert any("rounds are not independent" in words for words in odd)

@@ -82,7 +82,9 @@ def _cohort(rule: CohortRule, clients: int) -> tuple[int | None, bool, list[str]
     if isinstance(rule, cohorts.uniform | cohorts.seeded_by_round):
         return min(rule.m, clients), False, []
     if isinstance(rule, cohorts.bernoulli):
-        return max(1, round(rule.q * clients)), False, ["Cohorts have no fixed size."]
+        again = ["After an empty draw a cohort comes twice: rounds are not independent."]
+        odd = again if isinstance(rule, cohorts.seeded_bernoulli) else []
+        return max(1, round(rule.q * clients)), False, ["Cohorts have no fixed size.", *odd]
     inner = getattr(rule, "of", None)
     size, replacement, odd = (
         _cohort(inner, clients) if isinstance(inner, CohortRule) else (rule.room(clients), False, [])
