@@ -303,6 +303,21 @@ def test_the_commit_of_a_checkout():
     assert found is None or len(found.removesuffix("+")) >= 7
 
 
+def test_runs_that_diverged_are_named():
+    found = small()
+    lost = [result("b", [9.0, 8.0], seed=seed, diverged=True, rounds=3) for seed in (0, 2)]
+    kept = record(Study("", [*runs(0)[:2], *runs(2)[:2], *lost, *runs(1)]), found, {"commit": "abc"})
+    assert kept.made["diverged"] == {"b": [0, 2]}
+    assert "Diverged: b (seeds 0, 2)." in kept.how
+    assert from_json(kept.to_json(found), found).made["diverged"] == {"b": [0, 2]}
+    again = module.together(kept, record(Study("", runs(0)), found, {"commit": "abd"}))
+    assert again.made["diverged"] == {"b": [2]}  # seed 0 was run again
+    assert "Diverged: b (seed 2)." in again.how
+    search = [result("a 0", [9.0], seed=3, diverged=True, rounds=3), *runs(3)[1:]]
+    assert "diverged" not in record(Study("", search), found, {}).made  # a point of a search may
+    assert "Diverged" not in record(Study("", runs(1)), found, {}).how
+
+
 def test_only_what_is_not_recorded_is_run(tmp_path, monkeypatch):
     whole = small()
     monkeypatch.setitem(REPRODUCTIONS, "small", whole)

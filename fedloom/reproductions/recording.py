@@ -89,9 +89,13 @@ class Recorded:
             f"{part['date']} at commit {part['commit']} ({part['processor']}{_other(part, made)})."
             for part in others
         )
+        diverged = "; ".join(
+            f"{run} ({'seed' if len(of) == 1 else 'seeds'} {', '.join(map(str, of))})"
+            for run, of in made.get("diverged", {}).items()
+        )
         return (
             f"Recorded on {made['date']} at commit {made['commit']}: {seeds}, {self.seconds / 60:.0f} minutes of runs "
-            f"in all ({made['processor']}; {versions}).{earlier}"
+            f"in all ({made['processor']}; {versions}).{earlier}" + (f" Diverged: {diverged}." if diverged else "")
         )
 
     def to_json(self, reproduction: Reproduction) -> str:
@@ -196,12 +200,24 @@ def record(study: Study, reproduction: Reproduction, made: Mapping[str, Any]) ->
             raise ValueError(
                 f"{reproduction.name}: the run {r.name!r} has other settings than the reproduction has now."
             )
+    alone = {run for line in reproduction.lines for run in line.runs if len(line.runs) == 1}
+    if diverged := _diverged([r for r in finished if r.name in alone]):  # not of searches, in which many points may
+        made = {**made, "diverged": diverged}
     values = reproduction.values(study)
     points = {}
     for line in reproduction.lines:
         if line.grid is not None and (seeds := tuple(values.get((line.setting, line.method), ()))):
             points[line.setting, line.method] = _points_of(line, finished, seeds)
     return Recorded(reproduction.name, values, curves, rounds, seconds, made, points)
+
+
+def _diverged(results: Sequence[Result]) -> dict[str, list[int]]:
+    """The seeds in which runs diverged, by run."""
+    found: dict[str, list[int]] = {}
+    for r in results:
+        if r.diverged is not None:
+            found.setdefault(r.name, []).append(r.experiment.seed)
+    return found
 
 
 def _points_of(line: Line, results: Sequence[Result], seeds: tuple[int, ...]) -> Points:
@@ -233,7 +249,12 @@ def together(old: Recorded, new: Recorded) -> Recorded:
     values: Values = {**old.values, **both}
     parts = [{**part, "seeds": [seed for seed in part["seeds"] if seed not in replaced]} for part in old.parts]
     earlier = [part for part in parts if part["seeds"]]
-    made = {**new.made, "newest seeds": list(new.seeds), "earlier": earlier} if earlier else new.made
+    made = {**new.made, "newest seeds": list(new.seeds), "earlier": earlier} if earlier else dict(new.made)
+    lost = {run: [s for s in of if s not in replaced] for run, of in old.made.get("diverged", {}).items()}
+    for run, of in new.made.get("diverged", {}).items():
+        lost[run] = sorted({*lost.get(run, ()), *of})
+    if any(lost.values()):
+        made["diverged"] = {run: of for run, of in lost.items() if of}
     seconds = old.seconds * (1 - len(replaced) / len(old.seeds)) + new.seconds
     curves = dict(old.curves)
     for run, found in new.curves.items():
