@@ -13,7 +13,8 @@ import pathlib
 from benchmarks.speed.load import processor
 from fedloom.experiments.study import read_study
 from fedloom.reproductions import of_study
-from fedloom.reproductions.recording import file_name, from_json, record, together
+from fedloom.reproductions.merging import together
+from fedloom.reproductions.recording import file_name, from_json, record
 
 PLACE = pathlib.Path(__file__).parent / "reproductions"
 

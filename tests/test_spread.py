@@ -12,6 +12,7 @@ from scipy import stats
 from fedloom.experiments.study import Study
 from fedloom.reproductions import REPRODUCTIONS, find, planned, recorded_text
 from fedloom.reproductions import recording as module
+from fedloom.reproductions.merging import together
 from fedloom.reproductions.overview import LOCAL, entry, seconds_of
 from fedloom.reproductions.recording import POINTS, Curve, Points, Recorded, commit, from_json, mean_curve, record
 from fedloom.reproductions.reproduction import Claim, Grid, Line, Reproduction, smaller
@@ -210,21 +211,21 @@ def test_seeds_that_were_run_apart_are_one_record():
         return Recorded("x", {key: values}, curves, 5, seconds, made)
 
     one = made({0: 10.0, 1: 20.0}, (4.0, 1.0), first)
-    again = module.together(one, made({1: 21.0, 2: 30.0}, (9.0, 9.0), {**first, "commit": "c2"}, 40.0))
+    again = together(one, made({1: 21.0, 2: 30.0}, (9.0, 9.0), {**first, "commit": "c2"}, 40.0))
     assert again.values == {key: {0: 10.0, 1: 21.0, 2: 30.0}}
     assert [(p["seeds"], p["commit"]) for p in again.parts] == [([1, 2], "c2"), ([0], "c1")]
     assert again.seconds == 70.0  # a seed of the first two is left
     assert again.curves["run"]["train loss"] == Curve((0, 1), (9.0, 9.0), (1, 2))  # the old mean has seed 1, too
     newest = {**first, "commit": "c3", "versions": {"jax": "2"}}
-    last = module.together(again, made({3: 1.0}, (3.0, 6.0), newest))
+    last = together(again, made({3: 1.0}, (3.0, 6.0), newest))
     assert [(p["seeds"], p["commit"]) for p in last.parts] == [([3], "c3"), ([1, 2], "c2"), ([0], "c1")]
     assert last.curves["run"]["train loss"] == Curve((0, 1), (7.0, 8.0), (1, 2, 3))
     assert "4 seeds" in last.how
     assert "Seeds 1, 2 were recorded on d1 at commit c2 (p1; jax 1). Seed 0 was recorded on d1" in last.how
-    assert module.together(one, made({0: 1.0, 1: 2.0}, (0.0, 0.0), first)).parts[1:] == []
+    assert together(one, made({0: 1.0, 1: 2.0}, (0.0, 0.0), first)).parts[1:] == []
     with pytest.raises(ValueError, match="x: runs of 4 rounds cannot be put beside those of 5"):
-        module.together(one, dataclasses.replace(one, rounds=4))
-    assert module.together(dataclasses.replace(one, rounds=4), one) is one
+        together(one, dataclasses.replace(one, rounds=4))
+    assert together(dataclasses.replace(one, rounds=4), one) is one
 
 
 def test_methods_that_were_run_apart_are_one_record():
@@ -236,15 +237,15 @@ def test_methods_that_were_run_apart_are_one_record():
         return Recorded("x", values, {}, 5, 60.0, made)
 
     one = made({("s", "a"): {0: 10.0, 1: 20.0}}, first)
-    more = module.together(one, made({("s", "b"): {1: 5.0, 2: 6.0}}, second))
+    more = together(one, made({("s", "b"): {1: 5.0, 2: 6.0}}, second))
     assert more.values == {("s", "a"): {0: 10.0, 1: 20.0}, ("s", "b"): {1: 5.0, 2: 6.0}}
     assert [(p["seeds"], p["commit"]) for p in more.parts] == [([1, 2], "c2"), ([0, 1], "c1")]
     assert more.seconds == 120.0
     assert "Seeds 0, 1 were in part recorded on d1 at commit c1" in more.how
-    half = module.together(more, made({("s", "b"): {1: 7.0}}, third))
+    half = together(more, made({("s", "b"): {1: 7.0}}, third))
     assert half.values == {("s", "a"): {0: 10.0, 1: 20.0}, ("s", "b"): {1: 7.0, 2: 6.0}}
     assert [(p["seeds"], p["commit"]) for p in half.parts] == [([1], "c3"), ([1, 2], "c2"), ([0, 1], "c1")]
-    last = module.together(more, made({("s", "a"): {1: 7.0}, ("s", "b"): {1: 8.0}}, third))
+    last = together(more, made({("s", "a"): {1: 7.0}, ("s", "b"): {1: 8.0}}, third))
     assert [(p["seeds"], p["commit"]) for p in last.parts] == [([1], "c3"), ([2], "c2"), ([0], "c1")]
     assert last.values == {("s", "a"): {0: 10.0, 1: 7.0}, ("s", "b"): {1: 8.0, 2: 6.0}}
     assert "in part" not in last.how
@@ -310,7 +311,7 @@ def test_runs_that_diverged_are_named():
     assert kept.made["diverged"] == {"b": [0, 2]}
     assert "Diverged: b (seeds 0, 2)." in kept.how
     assert from_json(kept.to_json(found), found).made["diverged"] == {"b": [0, 2]}
-    again = module.together(kept, record(Study("", runs(0)), found, {"commit": "abd"}))
+    again = together(kept, record(Study("", runs(0)), found, {"commit": "abd"}))
     assert again.made["diverged"] == {"b": [2]}  # seed 0 was run again
     assert "Diverged: b (seed 2)." in again.how
     search = [result("a 0", [9.0], seed=3, diverged=True, rounds=3), *runs(3)[1:]]
@@ -347,9 +348,9 @@ def test_the_points_of_a_grid_are_recorded_as_means_over_seeds():
     lost = record(Study("", runs(2, first=(9, 9, 9, 9))), found, {})
     assert math.isnan(lost.points["s", "a"].values[0])
     assert "null" in lost.to_json(found)
-    both = module.together(kept, record(Study("", runs(2, first=(9, 9, 9, 1))), found, {}))
+    both = together(kept, record(Study("", runs(2, first=(9, 9, 9, 1))), found, {}))
     assert both.points == {("s", "a"): Points((2.0, 1.0), (0, 1, 2))}  # (2 + 1 + 3) / 3
-    half = module.together(kept, lost).points["s", "a"]
+    half = together(kept, lost).points["s", "a"]
     assert math.isnan(half.values[0])
     assert half.values[1] == 1.0
     assert record(Study("", runs(0)[1:]), found, {}).points == {}  # not all points have been run
