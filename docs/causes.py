@@ -123,6 +123,18 @@ def _the_program_s_cohorts(name: str, values: Values) -> bool:
     return True
 
 
+def _half_of_the_slope(values: Values) -> bool:
+    """One worker's slope is a third to two thirds of that of n workers, and their intervals are apart."""
+    for p in (10, 2):
+        slopes = f"digits_{p}, slope of the squared norm"
+        many, one = (Spread(tuple(values[slopes, m].values())) for m in ("against n, K=1", "one worker"))
+        if many.interval is None or one.interval is None or many.interval[1] >= one.interval[0]:
+            return False
+        if not 1 / 3 <= one.mean / many.mean <= 2 / 3:
+            return False
+    return True
+
+
 NEAR = 0.15  # a mean that is near a printed number, in proportion to it
 FEWEST = "FedDyn sends the fewest models to the target"
 PARTIAL = "counting partial work (mu = 0) ends below dropping it (FedAvg)"
@@ -148,6 +160,15 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
             "Measured so, logistic regression gets to 95% in every run here, in about as many rounds as the table "
             "has for iid data and in fewer for digits_2; on all test images it gets there in none.",
             _one_worker_s_images,
+        ),
+    ),
+    "speedup-corollary2": (
+        Cause(
+            NUMBERS,
+            "The corollary's server step grows with n. With one worker and the same steps the slope is about half of "
+            "that with n workers, on both splits and with intervals apart: the larger steps do about half of it, and "
+            "the larger cohorts the rest.",
+            _half_of_the_slope,
         ),
     ),
     "feddyn-table6": (

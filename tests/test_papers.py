@@ -191,6 +191,18 @@ def test_the_causes_of_feddyn_s_table_6_need_all_methods_to_differ_alike():
     assert causes.shown("feddyn-table6", one) == []
 
 
+def test_the_cause_of_corollary_2_needs_half_a_slope_of_one_worker():
+    def shown(one, noise=0.01):
+        made = figures_of("speedup-corollary2", lambda line: one if line.method == "one worker" else -0.8)
+        for of in made.values():
+            of.update({seed: value + noise * (seed - 1) for seed, value in of.items()})
+        return len(causes.shown("speedup-corollary2", made))
+
+    assert shown(-0.4) == 1
+    assert shown(-0.8) == shown(-0.1) == shown(-0.6) == 0
+    assert shown(-0.4, noise=0.2) == 0  # the intervals are not apart
+
+
 def test_numbers_that_differ_without_a_cause_are_counted(records):
     """The paper has 10 and 25: of the first three seeds 10 is one more; 8 and 8.1 are far from 25."""
     r = made_up()
