@@ -191,6 +191,13 @@ def test_the_causes_of_feddyn_s_table_6_need_all_methods_to_differ_alike():
     assert causes.shown("feddyn-table6", one) == []
 
 
+def test_the_cause_of_feddr_s_figure_2_needs_feddr_ahead_in_every_seed():
+    made = figures_of("feddr-figure2", lambda line: 0.1 if line.method == "feddr, own" else 0.2)
+    assert len(causes.shown("feddr-figure2", made)) == 1
+    made["Synthetic(0, 0)", "feddr, own"][1] = 0.3
+    assert causes.shown("feddr-figure2", made) == []
+
+
 def test_the_cause_of_corollary_2_needs_half_a_slope_of_one_worker():
     def shown(one, noise=0.01):
         made = figures_of("speedup-corollary2", lambda line: one if line.method == "one worker" else -0.8)
