@@ -181,8 +181,7 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
     "feddr-figure2": (
         Cause(
             ALIKE,
-            "FedDR ends ahead: the loss of its users' own models is below that of FedPD's in every seed. In the paper's "
-            "curves of accuracies, differences of losses so small do not show.",
+            "FedDR ends ahead: the loss of its users' own models is below that of FedPD's in every seed.",
             _feddr_is_ahead,
             ("Synthetic(0, 0)", "Synthetic(0.5, 0.5)"),
         ),
