@@ -1,10 +1,11 @@
 """docs/a-round.md cannot rot: every linked name is defined in the linked file, and every engine file is named."""
 
-import importlib
 import pathlib
 import re
 
 import pytest
+
+from tests.extras import imported
 
 ROOT = pathlib.Path(__file__).parent.parent
 TEXT = (ROOT / "docs/a-round.md").read_text()
@@ -18,7 +19,7 @@ def test_the_page_links_names():
 
 @pytest.mark.parametrize(("name", "path"), LINKS, ids=lambda value: value)
 def test_a_name_is_defined_in_its_file(name, path):
-    module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+    module = imported(path.removesuffix(".py").replace("/", "."))
     value = module
     for part in name.split("."):
         value = getattr(value, part)

@@ -5,14 +5,13 @@ a generator that the engine seeds by (seed, round, exchange), and cost no more t
 """
 
 import dataclasses
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from fedloom.hyperparameters import Domain, count, flag, frozen, interval, static
+from fedloom.hyperparameters import count, frozen, interval, static
 
 Rng = np.random.Generator
 
@@ -50,7 +49,8 @@ class CohortRule(ABC):
         """How many distinct clients to make room for; a larger draw is allowed but compiles again."""
 
 
-def _draw(ids: np.ndarray, weight: np.ndarray) -> Draw:
+def drawn(ids: np.ndarray, weight: np.ndarray) -> Draw:
+    """A cohort in which everybody does all of the work."""
     return Draw(ids, weight, np.ones(len(ids)))
 
 
@@ -59,7 +59,7 @@ class everyone(CohortRule):
     """All clients, every round."""
 
     def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
-        draw = _draw(np.arange(len(p)), p)
+        draw = drawn(np.arange(len(p)), p)
         return lambda rng, t: draw
 
     def room(self, clients: int) -> int:
@@ -85,7 +85,7 @@ class OfSize(CohortRule):
 
         def draw(rng: Rng, t: int) -> Draw:
             ids = np.sort(self.members(len(p), rng, t))
-            return _draw(ids, p[ids])
+            return drawn(ids, p[ids])
 
         return draw
 
@@ -102,22 +102,6 @@ class uniform(OfSize):
 
 
 @frozen
-class seeded_by_round(OfSize):
-    """`uniform` as several papers' programs draw: the same cohorts for every seed and every method.
-
-    Those of FedProx, FedDANE, FedDR and linear speedup take NumPy's old generator, with the round, counted from 0, as
-    its seed. A draw costs as much as the population.
-    """
-
-    def members(self, clients: int, rng: Rng, t: int) -> np.ndarray:
-        return np.random.RandomState(t).choice(clients, self.m, replace=False)
-
-    def last(self, ids: np.ndarray, clients: int, rng: Rng, t: int) -> int:
-        drawn = self.members(clients, rng, t)
-        return int(drawn[np.isin(drawn, ids)][-1])
-
-
-@frozen
 class with_replacement(CohortRule):
     """m draws uniformly with replacement: a client that comes up twice works once and counts twice in the mean."""
 
@@ -126,7 +110,7 @@ class with_replacement(CohortRule):
     def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
         def draw(rng: Rng, t: int) -> Draw:
             ids, times = np.unique(rng.integers(len(p), size=self.m), return_counts=True)
-            return _draw(ids, times * p[ids])
+            return drawn(ids, times * p[ids])
 
         return draw
 
@@ -146,7 +130,7 @@ class by_weight(CohortRule):
         def draw(rng: Rng, t: int) -> Draw:
             found = np.searchsorted(cumulative, rng.random(self.m) * cumulative[-1], side="right")
             ids, times = np.unique(found, return_counts=True)
-            return _draw(ids, times.astype(float))
+            return drawn(ids, times.astype(float))
 
         return draw
 
@@ -176,34 +160,13 @@ class bernoulli(CohortRule):
 
         def draw(rng: Rng, t: int) -> Draw:
             ids = np.sort(rng.choice(n, size(rng), replace=False, shuffle=False))
-            return _draw(ids, p[ids])
+            return drawn(ids, p[ids])
 
         return draw
 
     def room(self, clients: int) -> int:
         mean = self.q * clients
         return min(clients, int(np.ceil(mean + 3 * np.sqrt(mean * (1 - self.q)))) + 1)
-
-
-@frozen
-class seeded_bernoulli(bernoulli):
-    """`bernoulli` as FedDyn's program draws: the same cohorts for every seed and every method.
-
-    It takes NumPy's old generator, with the round, counted from 0, as its seed; and if nobody comes, with the next
-    number, which is the next round's seed. So the cohort that follows on empty draws takes part several times in a row:
-    with 100 devices and q = 0.01 every third round repeats the one before it. A draw costs as much as the population.
-    """
-
-    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
-        def draw(rng: Rng, t: int) -> Draw:
-            tries = (
-                np.flatnonzero(np.random.RandomState(seed).uniform(size=len(p)) <= self.q)
-                for seed in itertools.count(t)
-            )
-            ids = next(ids for ids in tries if len(ids))
-            return _draw(ids, p[ids])
-
-        return draw
 
 
 @frozen
@@ -235,7 +198,7 @@ class scheduled(CohortRule):
             if ids[0] < 0 or ids[-1] >= len(p):
                 bad = ids[0] if ids[0] < 0 else ids[-1]
                 raise ValueError(f"scheduled: trace[{t}] names client {bad}, but clients are 0 to {len(p) - 1}.")
-            draws.append(_draw(ids, times * p[ids]))
+            draws.append(drawn(ids, times * p[ids]))
 
         def draw(rng: Rng, t: int) -> Draw:
             if t >= len(draws):
@@ -249,93 +212,3 @@ class scheduled(CohortRule):
 
     def room(self, clients: int) -> int:
         return max(len(set(members)) for members in self.trace)
-
-
-COHORTS: dict[str, type[CohortRule]] = {
-    "everyone": everyone,
-    "uniform": uniform,
-    "seeded-by-round": seeded_by_round,
-    "with-replacement": with_replacement,
-    "by-weight": by_weight,
-    "bernoulli": bernoulli,
-    "seeded-bernoulli": seeded_bernoulli,
-    "cyclic": cyclic,
-    "scheduled": scheduled,
-}
-_rule = Domain("a cohort rule such as uniform(10)", lambda v: isinstance(v, CohortRule), COHORTS)
-
-
-@frozen
-class Changed(CohortRule):
-    """Base of the rules that change another rule's cohorts."""
-
-    of: CohortRule = static(_rule, "the rule that draws the cohort", default=uniform(10))
-
-    @property
-    def partial_work(self) -> bool:
-        return self.of.partial_work
-
-    def usual_weight(self, p: np.ndarray) -> np.ndarray:
-        return self.of.usual_weight(p)
-
-    def last(self, ids: np.ndarray, clients: int, rng: Rng, t: int) -> int:
-        return self.of.last(ids, clients, rng, t)
-
-    def room(self, clients: int) -> int:
-        return self.of.room(clients)
-
-
-@frozen
-class stragglers(Changed):
-    """Another rule's cohorts, in which the given share of the clients has time for a part of the work only.
-
-    A straggler does the fraction U(0, 1] of its work: with E epochs, ceil(U * E) is uniform on 1..E, as in FedProx.
-    With `drop` the stragglers are left out instead, as FedAvg does in that paper; at least one client stays.
-    """
-
-    share: float = static(interval(0, 1, "[]"), "share of the cohort that is slow", default=0.5)
-    drop: bool = static(flag, "leave stragglers out instead of using their partial work", default=False)
-
-    @property
-    def partial_work(self) -> bool:
-        return not self.drop or self.of.partial_work
-
-    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
-        inner = self.of.over(p)
-
-        def draw(rng: Rng, t: int) -> Draw:
-            cohort = inner(rng, t)
-            m = len(cohort.ids)
-            slow = rng.permutation(m)[: m - round(m * (1 - self.share))]  # FedProx rounds the number of fast ones
-            if self.drop:
-                keep = np.setdiff1d(np.arange(m), slow[: m - 1])
-                return Draw(cohort.ids[keep], cohort.weight[keep], cohort.work[keep])
-            work = cohort.work.copy()
-            work[slow] *= 1 - rng.random(len(slow))
-            return cohort._replace(work=work)
-
-        return draw
-
-
-@frozen
-class plain(Changed):
-    """Another rule's cohorts with a plain mean: every client counts once, or as often as it was drawn.
-
-    The objective keeps its weights p_k. FedDANE's boxes have the plain mean, also where everyone takes part.
-    """
-
-    def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:
-        inner, once = self.of.over(p), self.of.usual_weight(p)
-
-        def draw(rng: Rng, t: int) -> Draw:
-            cohort = inner(rng, t)
-            usual = once[cohort.ids]
-            return cohort._replace(weight=np.divide(cohort.weight, usual, out=np.ones(len(usual)), where=usual > 0))
-
-        return draw
-
-    def usual_weight(self, p: np.ndarray) -> np.ndarray:
-        return np.ones(len(p))
-
-
-COHORTS |= {"stragglers": stragglers, "plain": plain}  # here, since their own field is a rule by name

@@ -1,0 +1,19 @@
+"""Who takes part in a round."""
+
+from fedloom.cohorts.changed import COHORTS as COHORTS
+from fedloom.cohorts.changed import Changed as Changed
+from fedloom.cohorts.changed import plain as plain
+from fedloom.cohorts.changed import stragglers as stragglers
+from fedloom.cohorts.programs import seeded_bernoulli as seeded_bernoulli
+from fedloom.cohorts.programs import seeded_by_round as seeded_by_round
+from fedloom.cohorts.rules import CohortRule as CohortRule
+from fedloom.cohorts.rules import Draw as Draw
+from fedloom.cohorts.rules import OfSize as OfSize
+from fedloom.cohorts.rules import Rng as Rng
+from fedloom.cohorts.rules import bernoulli as bernoulli
+from fedloom.cohorts.rules import by_weight as by_weight
+from fedloom.cohorts.rules import cyclic as cyclic
+from fedloom.cohorts.rules import everyone as everyone
+from fedloom.cohorts.rules import scheduled as scheduled
+from fedloom.cohorts.rules import uniform as uniform
+from fedloom.cohorts.rules import with_replacement as with_replacement
