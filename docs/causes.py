@@ -141,7 +141,7 @@ def _half_of_the_slope(values: Values) -> bool:
     return True
 
 
-NEAR = 0.15  # a mean that is near a printed number, in proportion to it
+NEAR = 0.1  # a mean that is near a printed number, in proportion to it; set before Dir(0.6) and Dir(0.3) were run
 ALIKE = "FedDR and FedPD are comparable (within 10%)"
 FEWEST = "FedDyn sends the fewest models to the target"
 PARTIAL = "counting partial work (mu = 0) ends below dropping it (FedAvg)"

@@ -232,8 +232,8 @@ def test_the_cause_of_feddyn_s_rows_of_1_percent_needs_both_kinds_of_cohorts(mon
         monkeypatch.setattr(causes, "recorded", lambda r: Recorded(r.name, made, {}, 300, 1.0, {}))
         return len(causes.shown(name, figures_of(name, lambda line: line.reported * own)))
 
-    assert shown(0.65, 1.1) == shown(0.65, 0.9) == 1
-    assert shown(0.65, 0.8) == shown(0.65, 1.2) == shown(0.9, 1.0) == 0
+    assert shown(0.65, 1.05) == shown(0.65, 0.95) == 1
+    assert shown(0.65, 0.85) == shown(0.65, 1.2) == shown(0.95, 1.0) == 0
     monkeypatch.setattr(causes, "recorded", lambda r: None)
     assert causes.shown(name, figures_of(name, lambda line: line.reported * 0.65)) == []
 
