@@ -30,6 +30,7 @@ class Case(NamedTuple):
 MU_K = np.array([0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
 GD = fl.GD(lr=LR, steps=STEPS)
 LOCAL = {"eta_l": LR, "steps": STEPS}
+LINEAR = {"mu": 0.3, "lr": 0.8}  # FedProx without the square of its term
 OWN = {"eta": 2.0, "start": "own"}  # FedPD from a client's own model
 
 
@@ -94,6 +95,10 @@ AS_RUN = {"lr": 0.01, "beta1": 0.9, "tau": 1e-3, "initial_v": 0.0, "second_momen
 # Variants that are compared with their oracle, but have no right limit or the same law as a case above.
 VARIANTS = {
     "fedprox-mu_k": _stepping("fedprox", "fedprox", mu=MU_K, lr=0.8),
+    "fedprox-linear": _case("fedprox", "fedprox_linear", GD, LINEAR | LOCAL, **LINEAR, term="linear"),
+    "fedprox-linear-mu_k": _case(
+        "fedprox", "fedprox_linear", GD, LINEAR | LOCAL | {"mu": MU_K / 8}, **LINEAR | {"mu": MU_K / 8}, term="linear"
+    ),
     "scaffold-II-printed": _stepping("scaffold", "scaffold", lr=0.9, option="II", first_contact="c-as-printed"),
     "scaffold-I-printed": _stepping("scaffold", "scaffold", lr=0.9, option="I", first_contact="c-as-printed"),
     "feddane-mu_k": _case("feddane", "feddane", mu=MU_K + 0.5, correction=1.0, decay=1.0),

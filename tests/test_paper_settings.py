@@ -205,6 +205,22 @@ def test_feddyn_table_6():
         assert e.rounds > 275  # the largest number of the table, of a method that sends one model in a round
 
 
+def test_the_homogeneous_set_of_table_6_in_many_draws():
+    """The same runs as in the table, and FedProx's once more, with the square of its term lost."""
+    table, many = find("feddyn-table6"), find("feddyn-table6-draws")
+    there = {line.method: line for line in table.lines if line.setting.startswith("homogeneous")}
+    *same, lost = many.lines
+    assert [line.method for line in same] == list(there)
+    for line in same:
+        assert (line.setting, line.measure, line.reported) == there[line.method][0:1] + there[line.method][3:5]
+        runs = [table.experiments[run] for run in there[line.method].runs]
+        assert [many.experiments[run] for run in line.runs] == runs
+    proximal = [many.experiments[run] for run in same[-1].runs]
+    linear = [dataclasses.replace(e, algorithm=FedProx(e.algorithm.mu, term="linear")) for e in proximal]
+    assert [many.experiments[run] for run in lost.runs] == linear
+    assert lost.reported == 49  # what the table has for FedProx
+
+
 @pytest.mark.parametrize("kind", ["homogeneous", "type1", "type2", "type3"])
 def test_the_search_of_table_6(kind):
     """Appendix A.1.1: learning rates and epochs; alpha of FedDyn, K of SCAFFOLD, mu of FedProx."""

@@ -130,6 +130,17 @@ def fedprox(fed, w, cohorts: Cohorts, *, mu, lr, eta_l, steps) -> list[Array]:
     return out
 
 
+def fedprox_linear(fed, w, cohorts: Cohorts, *, mu, lr, eta_l, steps) -> list[Array]:
+    """FedProx in FedDyn's program until January 2022: local steps on F_k(v) - mu_k <v, w> from w."""
+    mu = np.broadcast_to(np.asarray(mu, dtype=float), (len(fed.p),))
+    out = []
+    for cohort in cohorts:
+        delta = {k: gd(fed, k, w, eta_l, steps, lambda v, k=k, w=w: -mu[k] * w) - w for k in cohort}
+        w = w + lr * cohort_mean(fed, cohort, delta)
+        out.append(w)
+    return out
+
+
 def fedasync(fed, w, cohorts: Cohorts, *, alpha, rho, eta_l, steps) -> list[Array]:
     """FedAsync (Xie et al. 2019, Alg. 1) without staleness: local steps on F_k(v) + rho/2 |v - w|^2, then a mean."""
     out = []

@@ -18,6 +18,7 @@ from fedloom.theory import Setting
 
 USUAL = {  # of methods' options: what theorems are about
     "weighting": "means",
+    "term": "proximal",
     "correction": 1.0,
     "decay": 1.0,
     "pipelined": False,

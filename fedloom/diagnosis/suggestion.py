@@ -43,7 +43,7 @@ PROXIMAL: dict[type[Algorithm], tuple[str, Callable[[Any, Constants], float]]] =
     FedDR: ("1/eta", lambda a, c: 1 / a.eta),
     FedSplit: ("1/eta", lambda a, c: 1 / a.eta),
     FedPD: ("1/eta", lambda a, c: 1 / a.eta),
-    FedProx: ("mu", lambda a, c: float(np.max(a.mu))),
+    FedProx: ("mu", lambda a, c: float(np.max(a.mu)) if a.term == "proximal" else 0.0),
     FedDANE: ("mu", lambda a, c: float(np.max(a.mu))),
     FedAsync: ("rho", lambda a, c: a.rho),
 }
