@@ -72,6 +72,8 @@ def test_it_is_written_and_read():
 
 
 def test_theorems_are_not_about_it():
-    e = experiment("quadratics", fl.FedProx(0.3, term="linear"), solver=fl.GD(0.1, steps=3), cohort=fl.cohorts.everyone())
+    e = experiment(
+        "quadratics", fl.FedProx(0.3, term="linear"), solver=fl.GD(0.1, steps=3), cohort=fl.cohorts.everyone()
+    )
     said = from_theory(e, keep=["algorithm.mu"]).sentences
     assert "FedProx has term = 'linear'." in " ".join(said)
