@@ -56,7 +56,8 @@ def _searched(task: Task, method: str, **fixed: Any) -> dict[str, Experiment]:
     fields = SEARCH[method]
     runs = {}
     for i, values in enumerate(itertools.product(*fields.values())):
-        start = experiment(task.name, method, rounds=300, **dict(zip(fields, values, strict=True)), **fixed)
+        point: dict[str, Any] = dict(zip(fields, values, strict=True))
+        start = experiment(task.name, method, rounds=300, **point, **fixed)
         runs[str(i)] = dataclasses.replace(start, evaluate_every=1, evaluate=(reported.measure.metric,))
     return runs
 
