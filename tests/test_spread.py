@@ -245,10 +245,16 @@ def test_methods_that_were_run_apart_are_one_record():
     half = together(more, made({("s", "b"): {1: 7.0}}, third))
     assert half.values == {("s", "a"): {0: 10.0, 1: 20.0}, ("s", "b"): {1: 7.0, 2: 6.0}}
     assert [(p["seeds"], p["commit"]) for p in half.parts] == [([1], "c3"), ([1, 2], "c2"), ([0, 1], "c1")]
+    assert "Seeds 1, 2 were in part recorded on d2 at commit c2" in half.how
+    assert "Seeds 0, 1 were in part recorded on d1 at commit c1" in half.how
     last = together(more, made({("s", "a"): {1: 7.0}, ("s", "b"): {1: 8.0}}, third))
     assert [(p["seeds"], p["commit"]) for p in last.parts] == [([1], "c3"), ([2], "c2"), ([0], "c1")]
     assert last.values == {("s", "a"): {0: 10.0, 1: 7.0}, ("s", "b"): {1: 8.0, 2: 6.0}}
     assert "in part" not in last.how
+    again = together(half, made({("s", "c"): {0: 1.0}}, third))  # made as the newest part was
+    assert [(p["seeds"], p["commit"]) for p in again.parts] == [([0, 1], "c3"), ([1, 2], "c2"), ([0, 1], "c1")]
+    whole = together(one, made({("s", "b"): {2: 5.0}}, first))
+    assert [p["seeds"] for p in whole.parts] == [[0, 1, 2]]
 
 
 def test_curves_of_other_settings_are_not_read():

@@ -22,8 +22,11 @@ def together(old: Recorded, new: Recorded) -> Recorded:
     both = {key: dict(sorted({**old.values.get(key, {}), **of}.items())) for key, of in new.values.items()}
     values: Values = {**old.values, **both}
     parts = [{**part, "seeds": [seed for seed in part["seeds"] if seed not in replaced]} for part in old.parts]
-    earlier = [part for part in parts if part["seeds"]]
-    made = {**new.made, "newest seeds": list(new.seeds), "earlier": earlier} if earlier else dict(new.made)
+    newest = new.parts[0]
+    alike = [part for part in parts if {**part, "seeds": newest["seeds"]} == newest]  # a part of the same making
+    earlier = [part for part in parts if part["seeds"] and part not in alike]
+    seeds = sorted({*new.seeds}.union(*(part["seeds"] for part in alike)))
+    made = {**new.made, "newest seeds": seeds, "earlier": earlier} if earlier else dict(new.made)
     lost = {run: [s for s in of if s not in replaced] for run, of in old.made.get("diverged", {}).items()}
     for run, of in new.made.get("diverged", {}).items():
         lost[run] = sorted({*lost.get(run, ()), *of})

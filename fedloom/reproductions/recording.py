@@ -9,6 +9,7 @@ import json
 import math
 import pathlib
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -83,11 +84,11 @@ class Recorded:
         seeds = "one seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         made = {"date": "an unknown day", "commit": "unknown", "processor": "unknown processor", **self.made}
         versions = ", ".join(f"{name} {version}" for name, version in made.get("versions", {}).items())
-        newest, *others = self.parts
+        parts_of = Counter(seed for part in self.parts for seed in part["seeds"])
         earlier = "".join(
-            f" {_which(part['seeds'])} {'in part ' if set(part['seeds']) & set(newest['seeds']) else ''}recorded on "
+            f" {_which(part['seeds'])} {'in part ' if any(parts_of[s] > 1 for s in part['seeds']) else ''}recorded on "
             f"{part['date']} at commit {part['commit']} ({part['processor']}{_other(part, made)})."
-            for part in others
+            for part in self.parts[1:]
         )
         diverged = "; ".join(
             f"{run} ({'seed' if len(of) == 1 else 'seeds'} {', '.join(map(str, of))})"
