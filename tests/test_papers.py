@@ -191,6 +191,26 @@ def test_the_causes_of_feddyn_s_table_6_need_all_methods_to_differ_alike():
     assert causes.shown("feddyn-table6", one) == []
 
 
+def test_the_causes_of_the_homogeneous_draws():
+    name, setting = "feddyn-table6-draws", "homogeneous, loss 0.0603"
+    draw, square = causes.CAUSES[name]
+
+    def shown(least=1.0, most=2.0, proximal=2.0, linear=0.5):
+        """Of three draws one has `least` times the table's models, the others `most`; FedProx's as many of FedAvg's."""
+        made = figures_of(name, lambda line: line.reported * most)
+        for line in find(name).lines:
+            made[line.setting, line.method][0] = line.reported * least
+        for method, times in (("fedprox", proximal), (causes.LINEAR, linear)):
+            made[setting, method] = {seed: times * models for seed, models in made[setting, "fedavg"].items()}
+        return causes.shown(name, made)
+
+    assert shown() == [draw, square]
+    assert shown(least=1.1) == [square]  # never so few
+    assert shown(most=0.9, least=0.8) == [square]  # always so few
+    assert shown(most=math.inf) == [draw]  # in two of three draws neither gets there
+    assert shown(linear=1.0) == shown(proximal=0.9) == [draw]
+
+
 def test_the_cause_of_feddr_s_figure_2_needs_feddr_ahead_in_every_seed():
     made = figures_of("feddr-figure2", lambda line: 0.1 if line.method == "feddr, own" else 0.2)
     assert len(causes.shown("feddr-figure2", made)) == 1
