@@ -47,6 +47,10 @@ def test_the_interval_covers_the_mean_19_times_in_20():
         ((7.0,), "7"),
         ((4.0, 9.0), "6 (4 to 9)"),
         ((8.0, 8.0, 8.0), "8 [8, 8]"),
+        ((1.001, 1.002), "1.0015 (1.001 to 1.002)"),  # as many digits as tell the ends apart
+        ((1200.0, 1300.0), "1249 (1200 to 1300)"),  # and all before the point
+        ((-4.0, -2.0), "-3 (-4 to -2)"),
+        ((0.0, 0.0), "0 (0 to 0)"),
         ((math.inf,), "not reached"),
         ((math.inf, math.inf), "not reached (2 seeds)"),
         ((4.0, 9.0, math.inf), "6 (4 to 9), not reached in 1 of 3"),

@@ -59,13 +59,22 @@ class Spread:
         x = self.finite
         if not len(x):
             return self.failed if len(self.values) == 1 else f"{self.failed} ({len(self.values)} seeds)"
-        found = f"{self.mean:.4g}"
-        if ends := self.interval:
-            found += f" [{ends[0]:.3g}, {ends[1]:.3g}]"
+        interval = self.interval
+        low, high = interval or (float(x.min()), float(x.max()))
+        digits = _digits(low, high)
+        found = f"{self.mean:.{max(4, digits)}g}"
+        if interval is not None:
+            found += f" [{low:.{digits}g}, {high:.{digits}g}]"
         elif len(x) > 1:
-            found += f" ({x.min():.3g} to {x.max():.3g})"
+            found += f" ({low:.{digits}g} to {high:.{digits}g})"
         lost = len(self.values) - len(x)
         return found + (f", {self.failed} in {lost} of {len(self.values)}" if lost else "")
+
+
+def _digits(low: float, high: float) -> int:
+    """How many to show of the two ends: two of their distance, and all before the point; from three to six."""
+    first, last = (math.floor(math.log10(v)) if v > 0 else 0 for v in (max(abs(low), abs(high)), high - low))
+    return min(max(3, first + 1, first - last + 2 if high > low else 0), 6)
 
 
 def ratio(ours: Mapping[int, float], base: Mapping[int, float]) -> str:
