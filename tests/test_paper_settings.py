@@ -221,6 +221,18 @@ def test_the_homogeneous_set_of_table_6_in_many_draws():
     assert lost.reported == 49  # what the table has for FedProx
 
 
+@pytest.mark.parametrize("split", ["iid", "dir0.6", "dir0.3"])
+def test_beside_fedprox_stands_that_of_the_program(split):
+    """In the rows of 10% to the lower targets: mu is 1e-4, as the weight decay that the term then undoes."""
+    r = find(f"feddyn-mnist-2nn-{split}-lower")
+    *_, fedprox, lost = r.lines
+    assert (lost.setting, lost.measure, lost.reported) == (fedprox.setting, fedprox.measure, fedprox.reported)
+    e = r.experiments[lost.run]
+    assert e.algorithm == FedProx(1e-4, term="linear")
+    assert e.solver.weight_decay == 1e-4
+    assert dataclasses.replace(e, algorithm=FedProx(1e-4)) == r.experiments[fedprox.run]
+
+
 @pytest.mark.parametrize("kind", ["homogeneous", "type1", "type2", "type3"])
 def test_the_search_of_table_6(kind):
     """Appendix A.1.1: learning rates and epochs; alpha of FedDyn, K of SCAFFOLD, mu of FedProx."""
