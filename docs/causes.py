@@ -210,7 +210,7 @@ CAUSES: dict[str, tuple[Cause, ...]] = {
         ),
         Cause(
             NUMBERS,
-            "FedProx ahead of FedAvg is the program's lost square: with the linear part of its term alone FedProx is "
+            "FedProx ahead of FedAvg is what the lost square gives: with the linear part of its term alone FedProx is "
             "ahead in every draw, with the whole term in fewer than half of them.",
             _the_square_is_lost,
         ),
