@@ -100,6 +100,8 @@ VARIANTS = {
         "fedprox", "fedprox_linear", GD, LINEAR | LOCAL | {"mu": MU_K / 8}, **LINEAR | {"mu": MU_K / 8}, term="linear"
     ),
     "scaffold-II-printed": _stepping("scaffold", "scaffold", lr=0.9, option="II", first_contact="c-as-printed"),
+    "scaffold-divisor": _stepping("scaffold", "scaffold", lr=0.9, option="II", first_contact="zero", divisor=0.5),
+    "scaffold-divisor-c": _stepping("scaffold", "scaffold", lr=0.9, option="II", first_contact="c", divisor=0.5),
     "scaffold-I-printed": _stepping("scaffold", "scaffold", lr=0.9, option="I", first_contact="c-as-printed"),
     "feddane-mu_k": _case("feddane", "feddane", mu=MU_K + 0.5, correction=1.0, decay=1.0),
     "feddane-mu_k-pipelined": _case("feddane", "feddane", mu=MU_K + 0.5, correction=0.9, decay=0.8, pipelined=True),

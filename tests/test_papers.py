@@ -191,24 +191,46 @@ def test_the_causes_of_feddyn_s_table_6_need_all_methods_to_differ_alike():
     assert causes.shown("feddyn-table6", one) == []
 
 
-def test_the_causes_of_the_homogeneous_draws():
+def test_the_cause_of_fedprox_s_lead_needs_it_without_the_square_only():
     name, setting = "feddyn-table6-draws", "homogeneous, loss 0.0603"
-    draw, square = causes.CAUSES[name]
 
-    def shown(least=1.0, most=2.0, proximal=2.0, linear=0.5):
-        """Of three draws one has `least` times the table's models, the others `most`; FedProx's as many of FedAvg's."""
-        made = figures_of(name, lambda line: line.reported * most)
+    def shown(first=1.0, others=2.0, proximal=2.0, linear=0.5):
+        """Of three draws, models in proportion to the table's; FedProx's in proportion to FedAvg's."""
+        made = figures_of(name, lambda line: line.reported * others)
         for line in find(name).lines:
-            made[line.setting, line.method][0] = line.reported * least
+            made[line.setting, line.method][0] = line.reported * first
         for method, times in (("fedprox", proximal), (causes.LINEAR, linear)):
             made[setting, method] = {seed: times * models for seed, models in made[setting, "fedavg"].items()}
-        return causes.shown(name, made)
+        return len(causes.shown(name, made))
 
-    assert shown() == [draw, square]
-    assert shown(least=1.1) == [square]  # never so few
-    assert shown(most=0.9, least=0.8) == [square]  # always so few
-    assert shown(most=math.inf) == [draw]  # in two of three draws neither gets there
-    assert shown(linear=1.0) == shown(proximal=0.9) == [draw]
+    assert shown() == 1
+    assert shown(others=math.inf) == 0  # in two of three draws neither gets there
+    assert shown(linear=1.0) == shown(proximal=0.9) == 0
+
+
+@pytest.mark.parametrize("name", ["feddyn-mnist-2nn-dir0.3-lower", "feddyn-mnist-2nn-iid-1%-authors-lower"])
+def test_the_cause_of_scaffold_s_numbers_needs_the_program_s_alone_near_the_table(name):
+    def shown(papers, programs, last=1.0):
+        """Models in proportion to the table's; those of the program's SCAFFOLD in the last seed once more so."""
+        times = {"scaffold": papers, causes.AS_PROGRAMMED: programs}
+        made = figures_of(name, lambda line: line.reported * times.get(line.method, 1.0))
+        (key,) = (key for key in made if key[1] == causes.AS_PROGRAMMED)
+        made[key][2] *= last
+        return len(causes.shown(name, made))
+
+    assert shown(1.4, 1.05) == shown(0.8, 0.95) == shown(math.inf, 1.0) == 1
+    assert shown(1.4, 1.2) == shown(1.05, 1.05) == shown(1.4, 1.0, last=math.inf) == 0
+
+
+def test_the_cause_of_diverged_runs_needs_all_of_the_clipped_ones_to_arrive():
+    name = "speedup-table2-2nn"
+
+    def shown(unclipped, clipped):
+        times = {"scaffold": unclipped, causes.CLIPPED: clipped}
+        return len(causes.shown(name, figures_of(name, lambda line: 5 * times.get(line.method, 1.0))))
+
+    assert shown(math.inf, 1.0) == 1
+    assert shown(1.0, 1.0) == shown(math.inf, math.inf) == 0
 
 
 def test_the_cause_of_feddr_s_figure_2_needs_feddr_ahead_in_every_seed():
@@ -247,8 +269,7 @@ def test_the_cause_of_feddyn_s_rows_of_1_percent_needs_both_kinds_of_cohorts(mon
 
     def shown(own, of_program):
         """Models in proportion to the table's: ours, and with the program's cohorts, of which one method differs."""
-        far = dict.fromkeys(("feddyn", "scaffold", "fedprox"), 1.0) | {"fedavg": of_program}
-        made = figures_of(program.name, lambda line: line.reported * far[line.method])
+        made = figures_of(program.name, lambda line: line.reported * (of_program if line.method == "fedavg" else 1.0))
         monkeypatch.setattr(causes, "recorded", lambda r: Recorded(r.name, made, {}, 300, 1.0, {}))
         return len(causes.shown(name, figures_of(name, lambda line: line.reported * own)))
 

@@ -167,6 +167,7 @@ ALLOWED = {  # what each part may import, besides itself
         "hyperparameters",
         "metrics",
         "places",
+        "schedules",
         "solvers",
         "systems",
         "tasks",

@@ -151,7 +151,7 @@ def fedasync(fed, w, cohorts: Cohorts, *, alpha, rho, eta_l, steps) -> list[Arra
     return out
 
 
-def scaffold(fed, w, cohorts: Cohorts, *, lr, option, first_contact, eta_l, steps) -> list[Array]:
+def scaffold(fed, w, cohorts: Cohorts, *, lr, option, first_contact, eta_l, steps, divisor=None) -> list[Array]:
     """SCAFFOLD (Karimireddy et al. 2020, ICML, Alg. 1), options I and II.
 
     first_contact, for a client never seen before:
@@ -159,7 +159,9 @@ def scaffold(fed, w, cohorts: Cohorts, *, lr, option, first_contact, eta_l, step
       "c"             the client works with c_k = c, the server's sum gets the whole c_k^+, so c = sum_k p_k c_k holds
                       with c_k = 0 for the clients not seen yet;
       "c-as-printed"  c_k = c everywhere, the server's sum gets c_k^+ - c (Reddi et al. 2021, Alg. 6).
+    divisor: what FedDyn's program divides w - y by in option II, K times the first round's step size.
     """
+    divisor = steps * eta_l if divisor is None else divisor
     if option not in ("I", "II") or first_contact not in ("zero", "c", "c-as-printed"):
         raise ValueError((option, first_contact))
     c = np.zeros_like(w)
@@ -177,7 +179,7 @@ def scaffold(fed, w, cohorts: Cohorts, *, lr, option, first_contact, eta_l, step
             else:
                 used = known_to_server = c
             y = gd(fed, k, w, eta_l, steps, extra=lambda v, used=used, c=c: c - used)
-            c_plus = grad(fed, k, w) if option == "I" else used - c + (w - y) / (steps * eta_l)
+            c_plus = grad(fed, k, w) if option == "I" else used - c + (w - y) / divisor
             delta_w[k] = y - w
             delta_c[k] = c_plus - known_to_server
             c_k[k] = c_plus

@@ -13,6 +13,12 @@ Departures: the server's factor for c is the cohort's population weight; with eq
 FedOpt (arXiv:2003.00295, Algorithm 6) lets c_k = c at a client's first visit, so that this visit is plain FedAvg.
 Printed like that, c = sum_k p_k c_k breaks for ever and the limit is wrong; first_contact = "c" counts the whole c_k+
 at the first visit, which keeps both. "c-as-printed" is the printed rule, for comparison only.
+With a divisor D in place of the sum of step sizes S, option II becomes
+
+    c_k+ = c_k - c + (w - v) / D = (1 - S/D) (c_k - c) + S/D (mean of the gradients on the way)
+
+which forgets slowly where S < D; c = sum_k p_k c_k stays. FedDyn's program has D = K times the first round's step size
+also when steps have become smaller, and it clips the steps, in which v - w is no sum of gradients and S means nothing.
 """
 
 from typing import NamedTuple
@@ -20,7 +26,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from fedloom.algorithm import Client, Cohort, Round
-from fedloom.hyperparameters import choice, frozen, hyper, positive, static
+from fedloom.hyperparameters import check_fields, choice, frozen, hyper, optional, positive, static
 from fedloom.problem import Problem, Scalar, Vector
 
 
@@ -41,12 +47,22 @@ class Scaffold(Round):
     first_contact: str = static(
         choice("zero", "c", "c-as-printed"), "a client's control variate at its first visit", default="zero"
     )
+    divisor: float | None = hyper(
+        optional(positive),
+        "of w - v in option II, for any solver, as in FedDyn's program; None: the sum of the step sizes",
+        default=None,
+    )
 
     tolerates_staleness = True
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.option == "I" and self.divisor is not None:
+            raise ValueError("Scaffold: divisor is of option II; option I evaluates a gradient instead.")
+
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"lr_sum"} if self.option == "II" else ())
+        return frozenset({"lr_sum"} if self.option == "II" and self.divisor is None else ())
 
     def init(self, w: Vector) -> Server:
         return Server(w, c=jnp.zeros_like(w))
@@ -62,7 +78,10 @@ class Scaffold(Round):
         c_k = k.c if self.first_contact == "zero" else jnp.where(k.met, k.c, c)
         solution = client.solve(Problem(start=w, linear=c - c_k))
         v = solution.w
-        c_new = client.grad(w) if self.option == "I" else c_k - c + (w - v) / solution.lr_sum
+        if self.option == "I":
+            c_new = client.grad(w)
+        else:
+            c_new = c_k - c + (w - v) / (solution.lr_sum if self.divisor is None else self.divisor)
         c_old = c_k if self.first_contact == "c-as-printed" else k.c
         return Server(v - w, c_new - c_old), Memory(c_new, met=jnp.array(True))
 

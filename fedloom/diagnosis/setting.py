@@ -25,6 +25,7 @@ USUAL = {  # of methods' options: what theorems are about
     "bias_correction": "none",
     "option": "II",
     "first_contact": "zero",
+    "divisor": None,
 }
 # Each has its own gamma: |gradient| by that at the start, and the distance to the solution by that of the start.
 GAMMA: dict[type[Algorithm], str] = {FedProx: "relative-gradient", FedDANE: "relative-distance"}

@@ -216,7 +216,7 @@ def _check_system(system: Any, algorithm: Algorithm, clients: int, room: int) ->
 
 _REMEDY = {
     "lr_sum": "Use GD, SGD without momentum and clip, or TorchLoop with plain torch.optim.SGD and without `train`; "
-    "SCAFFOLD's option I works with any solver.",
+    "SCAFFOLD's option I and its divisor work with any solver.",
     "accumulator": "Use the solver Adagrad.",
     "work": "Use a solver that works in steps, such as SGD, or TorchLoop without `train`.",
 }

@@ -1,4 +1,4 @@
-"""FedDyn, tables 1, 2, 4, 5 and 6, and figures 1 and 2 in kind on MNIST: Acar et al., 2021, arXiv:2111.04263.
+"""FedDyn, tables 1, 2, 4, 5 and 6: Acar et al., 2021, arXiv:2111.04263.
 
 The tables count the models that a device sends until a target is reached; one for each round, but two for SCAFFOLD.
 """
@@ -10,12 +10,14 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from fedloom.algorithms import FedDyn, FedProx, FedSplit
+from fedloom.algorithms import FedProx
 from fedloom.cohorts import seeded_bernoulli
 from fedloom.experiments import Experiment, experiment
-from fedloom.reproductions.published import from_task, name_of, variants
+from fedloom.reproductions import feddyn_mnist
+from fedloom.reproductions.published import clipped, from_task, name_of, variants
 from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction, smaller
-from fedloom.tasks import TASKS, Measure, Reported, Task
+from fedloom.solvers import SGD
+from fedloom.tasks import TASKS, Reported, Task
 from fedloom.tasks.feddyn import PAPER, SYNTHETIC
 from fedloom.tasks.feddyn import TASKS as FEDDYN_TASKS
 from fedloom.tasks.feddyn_tables import METHODS
@@ -46,6 +48,9 @@ SEARCH: dict[str, dict[str, tuple[float, ...]]] = {
 }
 
 
+CLIPPED = (
+    "scaffold, as in the program"  # what stands beside SCAFFOLD: it, with clipped steps and one divisor for all rounds
+)
 LINEAR = "fedprox, linear term"  # what stands beside FedProx: it, without the square of its term
 LOST = (
     "Until January 2022 the program lost the square of FedProx's term: what is left, -mu <w, v>, drives models on "
@@ -169,18 +174,27 @@ def _lower(r: Reproduction, rounds: int) -> Reproduction:
 LOWER = {"iid": 120, "dir0.6": 120, "dir0.3": 120, "100%": 60}
 
 
+def _beside(r: Reproduction, method: str, name: str, changed: Experiment, words: str) -> Reproduction:
+    """With a method once more, as the authors' program had it, next to the same numbers of the table."""
+    lines = [line._replace(method=name, run=name) for line in r.lines if line.method == method]
+    return dataclasses.replace(
+        r, experiments={**r.experiments, name: changed}, lines=(*r.lines, *lines), notes=f"{r.notes} {words}"
+    )
+
+
 def _and_linear(r: Reproduction) -> Reproduction:
-    """With FedProx as the authors' program had it beside FedProx."""
     e = r.experiments["fedprox"]
     assert isinstance(e.algorithm, FedProx)
     linear = dataclasses.replace(e, algorithm=dataclasses.replace(e.algorithm, term="linear"))
-    lines = [line._replace(method=LINEAR, run=LINEAR) for line in r.lines if line.method == "fedprox"]
-    return dataclasses.replace(
-        r,
-        experiments={**r.experiments, LINEAR: linear},
-        lines=(*r.lines, *lines),
-        notes=f"{r.notes} {LOST}",
-    )
+    return _beside(r, "fedprox", LINEAR, linear, LOST)
+
+
+def _and_clipped(r: Reproduction) -> Reproduction:
+    e = r.experiments["scaffold"]
+    assert isinstance(e.solver, SGD)
+    assert e.solver.steps is not None
+    changed = clipped(e, r.experiments["fedavg"], e.solver.steps)
+    return _beside(r, "scaffold", CLIPPED, changed, f"{CLIPPED.capitalize()}, has both, beside the same number.")
 
 
 def _as_the_program_draws(r: Reproduction) -> Reproduction:
@@ -195,116 +209,20 @@ def _as_the_program_draws(r: Reproduction) -> Reproduction:
     )
 
 
-def _centralised() -> Reproduction:
-    """All of MNIST at one place, which tells a target that the model misses from one that a method misses."""
-    e = experiment(
-        "mnist-2nn-iid",
-        "fedavg",
-        "100%",
-        split={"name": "iid", "clients": 1},
-        rounds=150,
-        evaluate_every=1,
-        **{"solver.epochs": 1, "solver.lr": {"name": "staircase", "value": 0.1, "decay": 0.5, "every": 50}},
-    )
-    measure = Measure("test accuracy", scale=100)
-    return Reproduction(
-        "feddyn-mnist-centralised",
-        "The 2NN on all of MNIST at one place: what the targets of tables 2 and 5 are measured against.",
-        PAPER,
-        {"centralised": e},
-        (Line("MNIST", "centralised", "centralised", measure, 98.4, "section 3"),),
-        (Claim("the highest target, 98.3%, is within the model's reach", lambda f: f["MNIST", "centralised"] >= 98.3),),
-        "As in appendix A.2: 150 epochs of SGD from a step size of 0.1, halved every 50 epochs; here in batches "
-        "of 50, with a weight decay of 1e-4 and clipping, as of the devices.",
-        ("mnist",),
-    )
-
-
-ALPHAS = (1.0, 0.5, 0.1, 0.05, 0.01, 0.001)  # of figure 1
-OF_LAST = Measure("last models test accuracy", scale=100)
-IN_KIND = (
-    "The paper's figure is of CIFAR-10 and has 1000 rounds; this is its counterpart on MNIST, iid, 10%, 300 rounds."
-)
-
-
-def _at_10_percent(**changes: Any) -> Experiment:
-    """FedDyn as in table 2, without the target."""
-    return experiment("mnist-2nn-iid", "feddyn", "10%", rounds=300, evaluate_every=5, **changes)
-
-
-def best_inside(figures: Figures, setting: str) -> bool:
-    largest, *inside, smallest = (figures[setting, f"alpha={alpha:g}"] for alpha in ALPHAS)
-    return max(inside) > max(largest, smallest)
-
-
-def _figure_1() -> Reproduction:
-    setting = "MNIST iid, 10%"
-    names = [f"alpha={alpha:g}" for alpha in ALPHAS]
-    best = dataclasses.replace(OF_LAST, best=True)
-    return Reproduction(
-        "feddyn-figure1-mnist",
-        "Figure 1 in kind on MNIST: how much FedDyn's best accuracy depends on alpha.",
-        PAPER,
-        {name: _at_10_percent(**{"algorithm.alpha": alpha}) for name, alpha in zip(names, ALPHAS, strict=True)},
-        tuple(Line(setting, name, name, best) for name in names),
-        (
-            Claim(
-                "the best alpha is inside the range: neither 1 nor 0.001",
-                partial(best_inside, setting=setting),
-                setting,
-            ),
-        ),
-        IN_KIND,
-        ("mnist",),
-    )
-
-
-def highest(figures: Figures, setting: str, methods: tuple[str, ...]) -> float:
-    return max(figures[setting, m] for m in methods)
-
-
-def _figure_2() -> Reproduction:
-    feddyn = _at_10_percent()
-    assert isinstance(feddyn.algorithm, FedDyn)
-    runs = {"feddyn": feddyn}
-    for name, averaging in (("fedsplit, all", "all"), ("fedsplit, act", "active")):
-        fedsplit = FedSplit(1 / feddyn.algorithm.alpha, averaging)
-        runs[name] = dataclasses.replace(feddyn, algorithm=fedsplit)
-    measures = {"mean of last models": OF_LAST, "server's model": Measure("test accuracy", scale=100)}
-    claims = []
-    for s in measures:
-        feddyn_, all_, act = (itemgetter((s, method)) for method in runs)
-        both = partial(highest, setting=s, methods=("fedsplit, all", "fedsplit, act"))
-        claims.append(smaller("FedDyn ends above both kinds of FedSplit", both, feddyn_, s))
-        claims.append(smaller("FedSplit Act ends above FedSplit All", all_, act, s))
-    return Reproduction(
-        "feddyn-figure2-mnist",
-        "Figure 2b in kind on MNIST: FedDyn against FedSplit, whose server averages all devices or the active ones.",
-        PAPER,
-        runs,
-        tuple(Line(s, name, name, measure) for s, measure in measures.items() for name in runs),
-        tuple(claims),
-        f"{IN_KIND} FedSplit's step is not published; here it is 1 / alpha, which gives it FedDyn's proximal term.",
-        ("mnist",),
-    )
-
-
 ROWS = _rows()
 REPRODUCTIONS = (
     _table_6(),
     _draws(),
-    _centralised(),
-    _figure_1(),
-    _figure_2(),
+    *feddyn_mnist.REPRODUCTIONS,
     *ROWS,
     *(
-        _lower(r, rounds) if end == "100%" else _and_linear(_lower(r, rounds))
+        _lower(r, rounds) if end == "100%" else _and_clipped(_and_linear(_lower(r, rounds)))
         for r in ROWS
         for end, rounds in LOWER.items()
         if r.name.startswith("feddyn-mnist") and r.name.endswith(end)
     ),
     *(
-        _lower(_as_the_program_draws(r), 300)
+        _and_clipped(_lower(_as_the_program_draws(r), 300))
         for r in ROWS
         if r.name.startswith("feddyn-mnist") and r.name.endswith("-1%")
     ),

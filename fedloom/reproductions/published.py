@@ -4,8 +4,12 @@ import dataclasses
 import sys
 from collections.abc import Callable
 
+from fedloom.algorithms import Scaffold
+from fedloom.experiments import Experiment
 from fedloom.experiments.settings import experiment, methods
 from fedloom.reproductions.reproduction import Claim, Line, Reproduction
+from fedloom.schedules import at
+from fedloom.solvers import SGD
 from fedloom.tasks import TASKS, Measure, Reported
 
 ACCURACY = Measure("test accuracy")
@@ -64,3 +68,15 @@ def name_of(prefix: str, task_name: str, variant: str) -> str:
     """The task's name with the paper's before it, and with the variant after it unless it is the first."""
     first = next(iter(TASKS[task_name].settings))
     return f"{prefix}-{task_name}" + ("" if variant == first else f"-{variant}")
+
+
+def clipped(scaffold: Experiment, fedavg: Experiment, steps: int) -> Experiment:
+    """SCAFFOLD with steps that are clipped as FedAvg's, and w - v divided by their number times the first round's."""
+    assert isinstance(scaffold.algorithm, Scaffold)
+    assert isinstance(scaffold.solver, SGD)
+    assert isinstance(fedavg.solver, SGD)
+    return dataclasses.replace(
+        scaffold,
+        algorithm=dataclasses.replace(scaffold.algorithm, divisor=float(steps * at(scaffold.solver.lr, 0))),
+        solver=dataclasses.replace(scaffold.solver, clip=fedavg.solver.clip),
+    )

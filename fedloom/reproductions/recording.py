@@ -245,7 +245,7 @@ def _settings(e: Experiment) -> str:
 
 
 # Lines of settings that are newer than some records: what the field is without which these were run.
-NEWER = ('term = "proximal"\n',)
+NEWER = ('term = "proximal"\n', 'divisor = "none"\n')
 
 
 def digests(reproduction: Reproduction, rounds: int | None = None) -> dict[tuple[str, str], str]:

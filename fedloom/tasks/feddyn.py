@@ -8,10 +8,10 @@ Departures: what experiments evaluate by default is the server's model. Where de
 models is weighted by examples, as the authors have it for FedAvg and FedProx; for FedDyn and SCAFFOLD theirs is plain.
 The heterogeneity levels (gamma) of the synthetic data are not published; here each is 1. FedProx's epochs on MNIST and
 EMNIST-L are not stated; here they are FedAvg's. The authors clip all gradients at norm 10; SCAFFOLD's control variates
-need unclipped steps. Where the winners of a search are not listed (CIFAR with 100 and 1000 devices, synthetic), the
-settings are those of the authors' example scripts, but alpha is 0.1 for CIFAR-10, iid, 10%, which appendix A.3 finds
-best; `tuned_over` has the search. Rounds are those of the figures; for EMNIST-L and 100% these end at 500, where table
-2 has "1000+". The iid Shakespeare deals out the same windows at random.
+need unclipped steps, or a `divisor`. Where the winners of a search are not listed (CIFAR with 100 and 1000 devices,
+synthetic), the settings are those of the authors' example scripts, but alpha is 0.1 for CIFAR-10, iid, 10%, which
+appendix A.3 finds best; `tuned_over` has the search. Rounds are those of the figures; for EMNIST-L and 100% these end
+at 500, where table 2 has "1000+". The iid Shakespeare deals out the same windows at random.
 """
 
 import dataclasses

@@ -18,7 +18,7 @@ the other tasks have these cohorts with our splits.
 
 Departures: the paper does not say its batch size on MNIST. The default of the authors' code is 64; the variants with
 10, as in McMahan et al., are ours. Test images are neither mirrored nor shifted. The authors clip gradients at norm 60;
-SCAFFOLD's control variates need unclipped steps. The ResNet has GroupNorm where theirs has BatchNorm.
+SCAFFOLD's control variates need unclipped steps, or a `divisor`. The ResNet has GroupNorm where theirs has BatchNorm.
 """
 
 import functools
