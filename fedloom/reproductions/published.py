@@ -53,7 +53,7 @@ def _between(measure: Measure) -> int:
     """Rounds between evaluations, at most: a target is met in any round, and a mean of the last is one of several."""
     if measure.target is not None:
         return 1
-    return max(1, measure.last // 5) if measure.last > 1 else sys.maxsize
+    return max(1, measure.last // 3) if measure.last > 1 else sys.maxsize  # and the last round is always evaluated
 
 
 def variants(task_name: str) -> list[str]:
