@@ -422,7 +422,7 @@ def test_feddyn_s_figures_in_kind_differ_in_one_thing_only():
 
 
 def test_a_mean_of_the_last_100_rounds_is_one_of_four_evaluations():
-    """FedOpt's tasks are evaluated every 120 rounds by default, where the test set is large; it took a third of a run with five."""
+    """FedOpt's tasks are evaluated every 120 rounds by default: Shakespeare's test set takes as long as five rounds."""
     e = find("fedopt-shakespeare-roles").experiments["fedadam"]
     assert [t for t in range(1101, 1201) if t % e.evaluate_every == 0 or t == e.rounds] == [1122, 1155, 1188, 1200]
 

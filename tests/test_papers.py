@@ -12,7 +12,7 @@ from docs import causes, papers, reproductions
 from docs.causes import CAUSES, NUMBERS, Cause
 from docs.pictures import OURS, PAPER, Axis, axis, picture
 from fedloom.experiments import experiment
-from fedloom.reproductions import REPRODUCTIONS, find, recording
+from fedloom.reproductions import REPRODUCTIONS, feddyn, find, linear_speedup, recording
 from fedloom.reproductions.recording import Curve, Recorded
 from fedloom.reproductions.reproduction import Claim, Line, Reproduction
 from fedloom.tasks import Measure
@@ -199,7 +199,7 @@ def test_the_cause_of_fedprox_s_lead_needs_it_without_the_square_only():
         made = figures_of(name, lambda line: line.reported * others)
         for line in find(name).lines:
             made[line.setting, line.method][0] = line.reported * first
-        for method, times in (("fedprox", proximal), (causes.LINEAR, linear)):
+        for method, times in (("fedprox", proximal), (feddyn.LINEAR, linear)):
             made[setting, method] = {seed: times * models for seed, models in made[setting, "fedavg"].items()}
         return len(causes.shown(name, made))
 
@@ -212,9 +212,9 @@ def test_the_cause_of_fedprox_s_lead_needs_it_without_the_square_only():
 def test_the_cause_of_scaffold_s_numbers_needs_the_program_s_alone_near_the_table(name):
     def shown(papers, programs, last=1.0):
         """Models in proportion to the table's; those of the program's SCAFFOLD in the last seed once more so."""
-        times = {"scaffold": papers, causes.AS_PROGRAMMED: programs}
+        times = {"scaffold": papers, feddyn.CLIPPED: programs}
         made = figures_of(name, lambda line: line.reported * times.get(line.method, 1.0))
-        (key,) = (key for key in made if key[1] == causes.AS_PROGRAMMED)
+        (key,) = (key for key in made if key[1] == feddyn.CLIPPED)
         made[key][2] *= last
         return len(causes.shown(name, made))
 
@@ -226,7 +226,7 @@ def test_the_cause_of_diverged_runs_needs_all_of_the_clipped_ones_to_arrive():
     name = "speedup-table2-2nn"
 
     def shown(unclipped, clipped):
-        times = {"scaffold": unclipped, causes.CLIPPED: clipped}
+        times = {"scaffold": unclipped, linear_speedup.CLIPPED: clipped}
         return len(causes.shown(name, figures_of(name, lambda line: 5 * times.get(line.method, 1.0))))
 
     assert shown(math.inf, 1.0) == 1
@@ -252,6 +252,26 @@ def test_the_cause_of_corollary_2_needs_half_a_slope_of_one_worker():
     assert shown(-0.4, noise=0.2) == 0  # the intervals are not apart
 
 
+def test_the_causes_of_the_speedup_s_figures_need_small_gaps_and_an_effect_of_epochs_between_the_others():
+    def shown(ten, epochs=0.1, workers=0.01, digits=0.3, seeds=3):
+        """Losses: with 5 digits, 5 epochs and 10 workers 0.1; with 10 digits `ten` more; others by their effects."""
+
+        def loss(line):
+            more = {"digits_1": digits, "digits_10": ten}.get(line.setting.split(",")[0], 0.0)
+            more += epochs * (line.method == "K=1") - workers * line.setting.endswith("n=100")
+            return 0.1 + more
+
+        made = figures_of("speedup-figures", loss)
+        made["digits_5, n=10", "K=1"] = {seed: of for seed, of in made["digits_5, n=10", "K=1"].items() if seed < seeds}
+        return [cause.explains for cause in causes.shown("speedup-figures", made)]
+
+    both, slight = list(linear_speedup.ALIKE_DIGITS.values()), linear_speedup.SLIGHT
+    assert shown(-0.04) == shown(0.04) == [*both, slight]
+    assert shown(-0.05) == shown(0.05) == [slight]
+    assert shown(0.04, workers=0.2) == shown(0.04, digits=0.05) == both
+    assert shown(0.04, seeds=0) == both  # without K=1 nothing is known of epochs
+
+
 def test_numbers_that_differ_without_a_cause_are_counted(records):
     """The paper has 10 and 25: of the first three seeds 10 is one more; 8 and 8.1 are far from 25."""
     r = made_up()
@@ -270,12 +290,12 @@ def test_the_cause_of_feddyn_s_rows_of_1_percent_needs_both_kinds_of_cohorts(mon
     def shown(own, of_program):
         """Models in proportion to the table's: ours, and with the program's cohorts, of which one method differs."""
         made = figures_of(program.name, lambda line: line.reported * (of_program if line.method == "fedavg" else 1.0))
-        monkeypatch.setattr(causes, "recorded", lambda r: Recorded(r.name, made, {}, 300, 1.0, {}))
+        monkeypatch.setattr(causes.feddyn, "recorded", lambda r: Recorded(r.name, made, {}, 300, 1.0, {}))
         return len(causes.shown(name, figures_of(name, lambda line: line.reported * own)))
 
     assert shown(0.65, 1.05) == shown(0.65, 0.95) == 1
     assert shown(0.65, 0.85) == shown(0.65, 1.2) == shown(0.95, 1.0) == 0
-    monkeypatch.setattr(causes, "recorded", lambda r: None)
+    monkeypatch.setattr(causes.feddyn, "recorded", lambda r: None)
     assert causes.shown(name, figures_of(name, lambda line: line.reported * 0.65)) == []
 
 

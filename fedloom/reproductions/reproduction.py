@@ -216,15 +216,15 @@ class Reproduction:
 
     def verdict(self, claim: Claim, values: Values) -> Verdict:
         """In how many seeds a claim holds; those count that have all figures that it is about."""
-        return Verdict(tuple(_of_seeds(claim.holds, values)))
+        return Verdict(tuple(of_seeds(claim.holds, values)))
 
     def ratio(self, claim: Claim, values: Values) -> str:
         """How far apart the two numbers are that a claim compares, over seeds; empty if it does not compare two."""
-        found = _of_seeds(claim.ratio, values) if claim.ratio is not None else []
+        found = of_seeds(claim.ratio, values) if claim.ratio is not None else []
         return Spread(tuple(found), "none").words if any(map(math.isfinite, found)) else ""
 
 
-def _of_seeds(f: Callable[[Figures], T], values: Values) -> list[T]:
+def of_seeds(f: Callable[[Figures], T], values: Values) -> list[T]:
     """What it says of the figures of every seed that has those which it is about."""
     found = []
     for seed in sorted({seed for of in values.values() for seed in of}):

@@ -1,0 +1,21 @@
+"""A cause: a short paragraph, with what the record must show for it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fedloom.reproductions.reproduction import Values
+
+NUMBERS = "the numbers"  # what a cause explains, if it is not a claim
+
+
+class Cause(NamedTuple):
+    """Explains a claim that does not hold, or numbers that differ."""
+
+    explains: str  # the words of a claim of the reproduction, or NUMBERS
+    words: str  # what our runs show
+    supported: Callable[[Values], bool]  # by these figures; a figure that is missing is a KeyError
+    settings: tuple[str, ...] = ()  # of the claim that it explains; all if there are none
+
+
+# By the name of the reproduction.
+Causes = dict[str, tuple[Cause, ...]]
