@@ -246,7 +246,7 @@ def _missing(some: list[Reproduction]) -> list[str]:
     return [
         "## Missing",
         "",
-        "Nothing has been recorded of these. `fedloom reproduce NAME` runs them; the time is for two cores, estimated. "
+        "Nothing has been recorded of these. `fedloom reproduce NAME` runs them; times are estimated. "
         "Data: [Tasks and data](data.md).",
         "",
         *_table(("experiment", "", "data", "published numbers", "time"), rows),

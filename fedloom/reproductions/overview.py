@@ -114,10 +114,12 @@ def entry(r: Reproduction) -> Entry:
     published = sum(line.reported is not None for line in r.lines)
     if kept is None:
         words, seconds = "-", len(r.seeds) * sum(map(seconds_of, r.experiments.values()))
-        return Entry(r.name, data, published, words, f"about {_time(seconds)}")
+        return Entry(r.name, data, published, words, f"about {_time(seconds)} on 2 cores")
     seeds = f"{len(kept.seeds)} seed{'s' * (len(kept.seeds) > 1)}"
     shorter = f", {kept.rounds} of {r.rounds} rounds" if kept.rounds < r.rounds else ""
-    return Entry(r.name, data, published, seeds + shorter, _time(kept.seconds))
+    there, all_ = sum(map(len, kept.values.values())), len(r.lines) * len(kept.seeds)
+    part = f", {there} of {all_} figures" if there < all_ else ""
+    return Entry(r.name, data, published, seeds + shorter + part, _time(kept.seconds))
 
 
 def _time(seconds: float) -> str:
