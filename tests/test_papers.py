@@ -211,13 +211,21 @@ def test_the_cause_of_fedprox_s_lead_needs_it_without_the_square_only():
     assert shown(linear=1.0) == shown(proximal=0.9) == 0
 
 
-@pytest.mark.parametrize("name", ["feddyn-mnist-2nn-dir0.3-lower", "feddyn-mnist-2nn-iid-1%-authors-lower"])
-def test_the_cause_of_scaffold_s_numbers_needs_the_program_s_alone_near_the_table(name):
+@pytest.mark.parametrize(
+    ("name", "method", "changed"),
+    [
+        ("feddyn-mnist-2nn-dir0.3-lower", "scaffold", feddyn.CLIPPED),
+        ("feddyn-mnist-2nn-dir0.3-lower", "fedprox", feddyn.LINEAR),
+        ("feddyn-mnist-2nn-dir0.6-100%-lower", "fedprox", feddyn.LINEAR),
+        ("feddyn-mnist-2nn-iid-1%-authors-lower", "scaffold", feddyn.CLIPPED),
+    ],
+)
+def test_the_cause_of_a_method_s_numbers_needs_the_program_s_alone_near_the_table(name, method, changed):
     def shown(papers, programs, last=1.0):
-        """Models in proportion to the table's; those of the program's SCAFFOLD in the last seed once more so."""
-        times = {"scaffold": papers, feddyn.CLIPPED: programs}
+        """Models in proportion to the table's; those of the program's variant in the last seed once more so."""
+        times = {method: papers, changed: programs}
         made = figures_of(name, lambda line: line.reported * times.get(line.method, 1.0))
-        (key,) = (key for key in made if key[1] == feddyn.CLIPPED)
+        (key,) = (key for key in made if key[1] == changed)
         made[key][2] *= last
         return len(causes.shown(name, made))
 
