@@ -216,7 +216,7 @@ REPRODUCTIONS = (
     *feddyn_mnist.REPRODUCTIONS,
     *ROWS,
     *(
-        _and_linear(_lower(r, rounds)) if end == "100%" else _and_clipped(_and_linear(_lower(r, rounds)))
+        _and_clipped(_and_linear(_lower(r, rounds)))
         for r in ROWS
         for end, rounds in LOWER.items()
         if r.name.startswith("feddyn-mnist") and r.name.endswith(end)
