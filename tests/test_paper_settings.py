@@ -223,10 +223,11 @@ def test_the_homogeneous_set_of_table_6_in_many_draws():
     assert lost.reported == 49  # what the table has for FedProx
 
 
+@pytest.mark.parametrize("share", ["", "-100%"])
 @pytest.mark.parametrize("split", ["iid", "dir0.6", "dir0.3"])
-def test_beside_fedprox_stands_that_of_the_program(split):
-    """In the rows of 10% to the lower targets: mu is 1e-4, as the weight decay that the term then undoes."""
-    r = find(f"feddyn-mnist-2nn-{split}-lower")
+def test_beside_fedprox_stands_that_of_the_program(split, share):
+    """In the rows of 10% and 100% to the lower targets: mu is 1e-4, as the weight decay that the term then undoes."""
+    r = find(f"feddyn-mnist-2nn-{split}{share}-lower")
     of = {line.method: line for line in r.lines}
     fedprox, lost = of["fedprox"], of["fedprox, linear term"]
     assert (lost.setting, lost.measure, lost.reported) == (fedprox.setting, fedprox.measure, fedprox.reported)
@@ -236,14 +237,14 @@ def test_beside_fedprox_stands_that_of_the_program(split):
     assert dataclasses.replace(e, algorithm=FedProx(1e-4)) == r.experiments[fedprox.run]
 
 
-@pytest.mark.parametrize("end", ["-lower", "-1%-authors-lower"])
+@pytest.mark.parametrize("end", ["-lower", "-1%-authors-lower", "-100%-lower"])
 @pytest.mark.parametrize("kind", ["iid", "dir0.6", "dir0.3"])
 def test_scaffold_as_in_feddyn_s_program(kind, end):
-    """Clipped at norm 10, and (w - v) / (600 * 0.1) in every round, although step sizes shrink."""
+    """Clipped at norm 10, and (w - v) / (600 * 0.1) in every round, although step sizes shrink, but with all devices."""
     r = find(f"feddyn-mnist-2nn-{kind}{end}")
     paper, program = r.experiments["scaffold"], r.experiments["scaffold, as in the program"]
     solver = dataclasses.replace(paper.solver, clip=10.0)
-    assert paper.solver.lr == schedules.exponential(0.1, 0.998)
+    assert paper.solver.lr == (0.1 if end.startswith("-100%") else schedules.exponential(0.1, 0.998))
     assert program == dataclasses.replace(paper, algorithm=Scaffold(divisor=60.0), solver=solver)
     beside = {line.method: (line.measure, line.reported) for line in r.lines}
     assert beside["scaffold, as in the program"] == beside["scaffold"]
