@@ -240,7 +240,7 @@ def test_beside_fedprox_stands_that_of_the_program(split, share):
 @pytest.mark.parametrize("end", ["-lower", "-1%-authors-lower", "-100%-lower"])
 @pytest.mark.parametrize("kind", ["iid", "dir0.6", "dir0.3"])
 def test_scaffold_as_in_feddyn_s_program(kind, end):
-    """Clipped at norm 10, and (w - v) / (600 * 0.1) in every round, although step sizes shrink, but with all devices."""
+    """Clipped at norm 10, and (w - v) / (600 * 0.1) in every round, although step sizes shrink (not at 100%)."""
     r = find(f"feddyn-mnist-2nn-{kind}{end}")
     paper, program = r.experiments["scaffold"], r.experiments["scaffold, as in the program"]
     solver = dataclasses.replace(paper.solver, clip=10.0)
