@@ -346,6 +346,43 @@ def test_only_what_is_not_recorded_is_run(tmp_path, monkeypatch):
     assert left(0, 1, rounds=2) == everything  # what is recorded are longer runs
     with pytest.raises(ValueError, match="All runs of small are recorded for these seeds; ask for other seeds"):
         left(0)
+    with pytest.raises(ValueError, match="The runs a\\* of small are recorded for these seeds"):
+        left(0, 1, only=("a*",))
+
+
+def test_some_runs_by_name(monkeypatch):
+    monkeypatch.setitem(REPRODUCTIONS, "small", small())
+
+    def chosen(*only):
+        return [name for name, _ in planned("small", (0,), only=only)]
+
+    assert chosen() == ["a 0", "a 1", "b"]
+    assert chosen("b") == ["b"]
+    assert chosen("b", "a 0") == ["a 0", "b"]  # in their order
+    assert chosen("a*") == ["a 0", "a 1"]
+    with pytest.raises(ValueError, match=r"small has no run 'c'\. Known: a 0, a 1, b\."):
+        chosen("b", "c")
+    with pytest.raises(ValueError, match="small has no run 'B'"):  # as the shell does on Linux
+        chosen("B")
+
+
+def test_some_runs_that_are_shorter_than_others_are_whole(tmp_path, monkeypatch):
+    """Of one that has a third of the others' rounds, as a method has that sends more in a round."""
+    found = small()
+    shorter = dataclasses.replace(found.experiments["b"], rounds=1)
+    found = dataclasses.replace(found, experiments={**found.experiments, "b": shorter})
+    monkeypatch.setitem(REPRODUCTIONS, "small", found)
+    monkeypatch.setattr(module, "PLACES", (tmp_path,))
+    ((_, e),) = planned("small", (0,), only=("b",))
+    done = dataclasses.replace(result("b", [9.0, 1.0], seed=0), experiment=e)
+    kept = record(Study("", [done]), found, {})
+    assert (kept.rounds, kept.made) == (3, {})
+    both = together(record(Study("", runs(0)[:2]), found, {}), kept)
+    assert both.values["s", "b"] == {0: 1.0}
+    assert both.values["s", "a"] == {0: 1.0}
+    (tmp_path / "small.json").write_text(kept.to_json(found))
+    assert [run for run, _ in planned("small", (0,), missing=True)] == ["a 0", "a 1"]
+    assert [run for run, _ in planned("small", (0, 1), missing=True, only=("b",))] == ["b"]  # of the other seed
 
 
 def test_the_points_of_a_grid_are_recorded_as_means_over_seeds():

@@ -128,6 +128,13 @@ def add(commands: Any, complete: bool) -> None:
     p.add_argument("--seeds", metavar="N", help="how many seeds, or a list separated by commas")
     p.add_argument("--rounds", type=int, metavar="N", help="number of rounds, if fewer than in the paper will do")
     p.add_argument("--missing", action="store_true", help="only the runs that are not recorded for their seed")
+    p.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="only runs of this name, or of a pattern such as 'fedadam*'; repeatable",
+    )
     outputs(p, dry=True)
 
     e = command(
@@ -270,7 +277,7 @@ def _reproduce(given: argparse.Namespace) -> int:
         print(known or f"Nothing has been recorded of {given.name}.")
         return 0
     # Mistakes show before anything is printed.
-    runs = fedloom.reproductions.planned(given.name, seeds, given.rounds, given.missing)
+    runs = fedloom.reproductions.planned(given.name, seeds, given.rounds, given.missing, given.only)
     if given.dry_run:
         return say_how_long(runs)
     if known and not given.json and not given.quiet:
@@ -280,6 +287,7 @@ def _reproduce(given: argparse.Namespace) -> int:
         seeds=seeds,
         rounds=given.rounds,
         missing=given.missing,
+        only=given.only,
         directory=new_directory(given, given.name),
         progress=progress(given),
         sinks=[sinks.sink(s) for s in given.sink],

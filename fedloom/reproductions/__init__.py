@@ -1,5 +1,6 @@
 """The papers' experiments by name: what they report, what they claim, and whether it holds in our runs."""
 
+import fnmatch
 import os
 import textwrap
 from collections.abc import Sequence
@@ -44,12 +45,25 @@ def find(name: str) -> Reproduction:
     return REPRODUCTIONS[name]
 
 
-def planned(name: str, seeds: Sequence[int] | None = None, rounds: int | None = None, missing: bool = False) -> Runs:
-    """The runs of a reproduction; with `missing` only those with a figure that is not recorded for their seed."""
+def planned(
+    name: str,
+    seeds: Sequence[int] | None = None,
+    rounds: int | None = None,
+    missing: bool = False,
+    only: Sequence[str] = (),
+) -> Runs:
+    """The runs of a reproduction, or those that match a pattern in `only`.
+
+    With `missing` only those with a figure that is not recorded for their seed.
+    """
     found = find(name)
-    runs = found.runs(seeds, rounds)
+    for pattern in only:
+        if not fnmatch.filter(found.experiments, pattern):
+            raise ValueError(f"{name} has no run {pattern!r}.{nearest(pattern, found.experiments)}")
+    every = found.runs(seeds, rounds)
+    runs = [(run, e) for run, e in every if not only or any(fnmatch.fnmatchcase(run, p) for p in only)]
     kept = recorded(found) if missing else None
-    if kept is None or kept.rounds != max(e.rounds for _, e in runs):
+    if kept is None or kept.rounds != max(e.rounds for _, e in every):
         return runs
 
     def known(run: str, seed: int) -> bool:
@@ -58,7 +72,8 @@ def planned(name: str, seeds: Sequence[int] | None = None, rounds: int | None = 
 
     left = [(run, e) for run, e in runs if not known(run, e.seed)]
     if not left:
-        raise ValueError(f"All runs of {name} are recorded for these seeds; ask for other seeds, or for all runs.")
+        asked = f"All runs of {name}" if not only else f"The runs {', '.join(only)} of {name}"
+        raise ValueError(f"{asked} are recorded for these seeds; ask for other seeds, or for all runs.")
     return left
 
 
@@ -68,6 +83,7 @@ def reproduce(
     seeds: Seeds | None = None,
     rounds: int | None = None,
     missing: bool = False,
+    only: Sequence[str] = (),
     directory: str | os.PathLike[str] | None = None,
     progress: Progress | bool | None = None,
     sinks: Sequence[OpenSink] = (),
@@ -79,13 +95,14 @@ def reproduce(
         seeds: one run of each method for each seed, a number of seeds or a list; the reproduction's own if None.
         rounds: of the longest run, the others in proportion; shorter runs check the claims too early.
         missing: only the runs of which nothing is recorded for their seed.
+        only: names of runs, or patterns such as "fedadam*"; all runs if there are none.
         directory: a new directory for the runs; None keeps everything in memory.
         progress: True for a bar in a notebook or at a terminal, or a progress reporter.
         sinks: where rows go in addition to the logs.
     """
     found = find(name)
     return run_all(
-        planned(name, None if seeds is None else seed_list(seeds), rounds, missing),
+        planned(name, None if seeds is None else seed_list(seeds), rounds, missing, only),
         directory,
         title=f"{name}: {found.about}",
         target=found.target,
@@ -113,7 +130,7 @@ def outcome(study: Study) -> list[Finding]:
 def text(study: Study) -> str:
     """The outcome as tables, with what differs from the paper."""
     found = of_study(study)
-    return _text(found, found.values(study), max((r.experiment.rounds for r in study.results), default=0))
+    return _text(found, found.values(study), found.rounds_of(study))
 
 
 def recorded_text(name: str) -> str:

@@ -189,7 +189,7 @@ def record(study: Study, reproduction: Reproduction, made: Mapping[str, Any]) ->
             if of:
                 curves[run] = {metric: mean_curve(of, metric) for metric in dict.fromkeys(metrics)}
     seconds = sum(r.seconds for r in finished)
-    rounds = max(r.experiment.rounds for r in study.results)
+    rounds = reproduction.rounds_of(study)
     if rounds < reproduction.rounds:
         made = {**made, "asked rounds": rounds}
     expected = {(n, e.seed): _settings(e) for n, e in reproduction.runs(_seeds(study), made.get("asked rounds"))}

@@ -176,6 +176,13 @@ class Reproduction:
         conditions = [Condition(m.metric, m.larger_is_better, m.target) for m in measures if m.target is not None]
         return tuple(dict.fromkeys(map(str, conditions))) or None  # a run may be measured by nothing
 
+    def rounds_of(self, study: Study) -> int:
+        """Of the longest run, those of a study being perhaps only some, and shorter than the longest."""
+        done = {r.name: r.experiment.rounds for r in study.results}
+        if done and all(name in self.experiments and self.experiments[name].rounds == n for name, n in done.items()):
+            return self.rounds
+        return max(done.values(), default=0)
+
     def values(self, study: Study) -> Values:
         """What the finished runs of a study measure; a search counts where all its runs of a seed have finished."""
         found: dict[tuple[str, str], dict[int, float]] = {}
