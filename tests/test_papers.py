@@ -264,13 +264,14 @@ def test_the_cause_of_corollary_2_needs_half_a_slope_of_one_worker():
 
 
 def test_the_causes_of_the_speedup_s_figures_need_small_gaps_and_an_effect_of_epochs_between_the_others():
-    def shown(ten, epochs=0.1, workers=0.01, digits=0.3, seeds=3):
+    def shown(ten, epochs=0.1, workers=0.01, digits=0.3, seeds=3, of_one=0.1):
         """Losses: with 5 digits, 5 epochs and 10 workers 0.1; with 10 digits `ten` more; others by their effects."""
 
         def loss(line):
-            more = {"digits_1": digits, "digits_10": ten}.get(line.setting.split(",")[0], 0.0)
-            more += epochs * (line.method == "K=1") - workers * line.setting.endswith("n=100")
-            return 0.1 + more
+            kind = line.setting.split(",")[0]
+            more = {"digits_1": digits, "digits_10": ten}.get(kind, 0.0)
+            more += (of_one if kind == "digits_1" else epochs) * (line.method == "K=1")
+            return 0.1 + more - workers * line.setting.endswith("n=100")
 
         made = figures_of("speedup-figures", loss)
         made["digits_5, n=10", "K=1"] = {seed: of for seed, of in made["digits_5, n=10", "K=1"].items() if seed < seeds}
@@ -281,6 +282,10 @@ def test_the_causes_of_the_speedup_s_figures_need_small_gaps_and_an_effect_of_ep
     assert shown(-0.05) == shown(0.05) == [slight]
     assert shown(0.04, workers=0.2) == shown(0.04, digits=0.05) == both
     assert shown(0.04, seeds=0) == both  # without K=1 nothing is known of epochs
+    help_ = linear_speedup.EPOCHS_HELP
+    assert shown(0.04, of_one=0.03) == shown(0.04, of_one=-0.03) == [*both, help_, slight]
+    assert shown(0.04, of_one=-0.05) == [*both, slight]
+    assert help_ not in shown(0.04, epochs=-0.1, of_one=0.03)  # they do not help with more digits either
 
 
 def test_numbers_that_differ_without_a_cause_are_counted(records):

@@ -78,6 +78,7 @@ def slight(f: Figures) -> bool:
 
 
 ALIKE_DIGITS = {n: f"n={n}: 5 digits for each worker are comparable with 10 (within {COMPARABLE:.0%})" for n in N}
+EPOCHS_HELP = "local steps help: 5 and 10 epochs end below 1"
 SLIGHT = "local steps have a slight effect compared with those of heterogeneity and workers"
 
 
@@ -103,9 +104,8 @@ def _figures() -> Reproduction:
                 lambda f, n=n: comparable(f[cell(5, n), "K=5"], f[cell(10, n), "K=5"]),  # type: ignore[misc]
             ),
         ]
-    words = "local steps help: 5 and 10 epochs end below 1"
     claims += [
-        smaller(words, partial(several_epochs, setting=s), itemgetter((s, "K=1")), s)
+        smaller(EPOCHS_HELP, partial(several_epochs, setting=s), itemgetter((s, "K=1")), s)
         for s in dict.fromkeys(s for s, p, _, _ in cells if p < 10)
     ]
     claims.append(Claim(SLIGHT, slight))
