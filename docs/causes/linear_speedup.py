@@ -112,7 +112,7 @@ CAUSES: Causes = {
         ),
         Cause(
             EPOCHS_HELP,
-            "It holds with 2 digits for each worker and with 5, which is what figure 1(c) of the paper's text has. With a "
+            "It holds with 2 digits for each worker and with 5, as in figure 1(c) of the paper's text. With a "
             "single digit more than one epoch changes little: with all workers the losses of 1, 5 and 10 epochs are "
             f"within {COMPARABLE:.0%} of each other, in every seed.",
             _epochs_of_one_digit,
