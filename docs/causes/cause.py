@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from fedloom.reproductions import find
 from fedloom.reproductions.reproduction import Values
 
 NUMBERS = "the numbers"  # what a cause explains, if it is not a claim
@@ -19,3 +20,9 @@ class Cause(NamedTuple):
 
 # By the name of the reproduction.
 Causes = dict[str, tuple[Cause, ...]]
+
+
+def kinds(name: str, words: str, values: Values) -> dict[str, str]:
+    """What kind of verdict a claim has, by setting."""
+    found = find(name)
+    return {c.setting: found.verdict(c, values).kind for c in found.claims if c.words == words}

@@ -2,18 +2,12 @@
 
 from functools import partial
 
-from docs.causes.cause import Cause, Causes
+from docs.causes.cause import Cause, Causes, kinds
 from fedloom.reproductions import find
 from fedloom.reproductions.feddane import MUS, WORSE, worse
 from fedloom.reproductions.reproduction import Values
 
 PARTIAL = "counting partial work (mu = 0) ends below dropping it (FedAvg)"
-
-
-def _kinds(name: str, words: str, values: Values) -> dict[str, str]:
-    """What kind of verdict a claim has, by setting."""
-    found = find(name)
-    return {c.setting: found.verdict(c, values).kind for c in found.claims if c.words == words}
 
 
 def _weighting(values: Values) -> bool:
@@ -45,8 +39,8 @@ def _correction_helps(variant: str, values: Values) -> bool:
 
 def _proximal_term(values: Values) -> bool:
     """With all shares of stragglers FedProx is below FedAvg, although counting partial work alone is not."""
-    better = _kinds("fedprox-stragglers", "FedProx ends below FedAvg", values)
-    partial = _kinds("fedprox-stragglers", PARTIAL, values)
+    better = kinds("fedprox-stragglers", "FedProx ends below FedAvg", values)
+    partial = kinds("fedprox-stragglers", PARTIAL, values)
     return all(better[s] == "holds" and partial[s] == "does not hold" for s in better)
 
 

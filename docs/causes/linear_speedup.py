@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from docs.causes.cause import NUMBERS, Cause, Causes
+from docs.causes.cause import NUMBERS, Cause, Causes, kinds
 from fedloom.reproductions import find
 from fedloom.reproductions.linear_speedup import (
     ALIKE_DIGITS,
@@ -53,11 +53,10 @@ def _alike_on_the_axis(n: int, values: Values) -> bool:
 
 def _epochs_of_one_digit(values: Values) -> bool:
     """With 2 and 5 digits local steps help; with 1 and all workers 1, 5 and 10 epochs are comparable in every seed."""
-    found = find("speedup-figures")
-    kinds = {c.setting: found.verdict(c, values).kind for c in found.claims if c.words == EPOCHS_HELP}
+    helps = kinds("speedup-figures", EPOCHS_HELP, values)
     of_one_digit = of_seeds(lambda f: [f[cell(1, 100), f"K={k}"] for k in K], values)
     alike = [comparable(min(losses), max(losses)) for losses in of_one_digit]
-    return all(kinds[cell(p, n)] == "holds" for p in (2, 5) for n in N) and bool(alike) and all(alike)
+    return all(helps[cell(p, n)] == "holds" for p in (2, 5) for n in N) and bool(alike) and all(alike)
 
 
 def _workers_matter_least(values: Values) -> bool:

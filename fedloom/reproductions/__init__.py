@@ -57,11 +57,14 @@ def planned(
     With `missing` only those with a figure that is not recorded for their seed.
     """
     found = find(name)
+    chosen = set() if only else set(found.experiments)
     for pattern in only:
-        if not fnmatch.filter(found.experiments, pattern):
+        matching = {run for run in found.experiments if fnmatch.fnmatchcase(run, pattern)}
+        if not matching:
             raise ValueError(f"{name} has no run {pattern!r}.{nearest(pattern, found.experiments)}")
+        chosen |= matching
     every = found.runs(seeds, rounds)
-    runs = [(run, e) for run, e in every if not only or any(fnmatch.fnmatchcase(run, p) for p in only)]
+    runs = [(run, e) for run, e in every if run in chosen]
     kept = recorded(found) if missing else None
     if kept is None or kept.rounds != max(e.rounds for _, e in every):
         return runs
