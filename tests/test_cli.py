@@ -418,7 +418,12 @@ def test_what_is_recorded_is_shown_without_a_run(capsys, monkeypatch, tmp_path):
     (tmp_path / "recorded").mkdir()
     found = fl.reproductions.find("fedprox-stragglers")
     figures = [
-        {"setting": line.setting, "method": line.method, "measured": line.measure.words, "seeds": {"0": 0.5, "1": 0.5}}
+        {
+            "setting": line.setting,
+            "method": line.method,
+            "measured": line.measure.words,
+            "seeds": dict.fromkeys("012", 0.5),
+        }
         | {"settings": digests(found)[line.setting, line.method]}
         for line in found.lines
     ]
@@ -426,9 +431,17 @@ def test_what_is_recorded_is_shown_without_a_run(capsys, monkeypatch, tmp_path):
     (tmp_path / "recorded/fedprox-stragglers.json").write_text(json.dumps(record | {"figures": figures, "curves": []}))
     code, out, _ = run(capsys, "reproduce", "fedprox-stragglers", "--recorded")
     assert code == 0
-    assert out.count("0.5 (0.5 to 0.5)") == 9
-    assert out.count("does not hold: true in 0 of 2 seeds") == 4  # what is equal is not below
-    assert "Recorded on 2026-01-02 at commit abc: 2 seeds, 1 minutes" in out
+    assert out.count("0.5 [0.5, 0.5]") == 9
+    assert out.count("does not hold: true in 0 of 3 seeds") == 4  # what is equal is not below
+    assert "Recorded on 2026-01-02 at commit abc: 3 seeds, 1 minute of runs in all" in out
+    assert "ot run" not in out
+    (tmp_path / "recorded/fedprox-stragglers.json").write_text(
+        json.dumps(record | {"figures": figures[:1], "curves": []})
+    )
+    code, out, _ = run(capsys, "reproduce", "fedprox-stragglers", "--recorded")
+    assert out.count("0.5 [0.5, 0.5]") == 1
+    assert "Not run yet, everywhere or in part: fedprox, mu=0; fedprox; Synthetic(1, 1), 50% stragglers; " in out
+    assert out.count("ot run") == 1 + 4  # there are no rows of such figures, but of the four claims
     assert [path.name for path in tmp_path.iterdir()] == ["recorded"]
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 from fedloom.cli.listing import show
 from fedloom.experiments.study import Study
 from fedloom.reproductions import find
-from fedloom.reproductions.reproduction import COUNTS, Claim, Line, Reproduction, comparable, value_of
+from fedloom.reproductions.reproduction import COUNTS, Claim, Line, Reproduction, comparable, not_run, value_of
 from fedloom.tasks import TASKS, Measure
 from fedloom.tasks.reported import COUNTED
 from tests.test_claims import result
@@ -153,8 +153,14 @@ def test_a_claim_is_checked_seed_by_seed():
 
 
 def test_runs_that_are_not_over_are_not_compared():
-    _, b, claim = printed([result("a", [9, 1]), result("b", [9, 0.5], rounds=50)])
-    assert (b.ours, claim.verdict) == ("not run", "not run")
+    rows = printed([result("a", [9, 1]), result("b", [9, 0.5], rounds=50)])
+    assert [(row.ours, row.verdict, row.there) for row in rows] == [
+        ("1", "", True),
+        ("not run", "", False),
+        ("", "not run", False),
+    ]
+    assert not_run(rows) == "Not run yet, everywhere or in part: b."
+    assert not_run(printed([result("a", [9, 1]), result("b", [9, 0.5])])) == ""
 
 
 def test_a_figure_needs_a_name_of_its_own():

@@ -390,7 +390,10 @@ def test_table_2_of_the_linear_speedup(name):
             assert e.rounds > rounds
             assert {"last member test accuracy", "test accuracy"} <= set(evaluated[run])
         unclipped, clipped = ([line for line in figures if line.method == m] for m in ("scaffold", "scaffold, clipped"))
-        beside = [line._replace(method="scaffold, clipped", run=f"{line.run}, clipped") for line in unclipped]
+        beside = [
+            line._replace(method="scaffold, clipped", run=f"{line.run}, clipped", beside=line.reported is not None)
+            for line in unclipped
+        ]
         assert clipped == [line for line in beside if line.combined is None]
 
 
@@ -406,8 +409,12 @@ def test_figures_of_downloaded_data():
     decay = find("fedopt-emnist-cr-ExpDecay")
     assert {type(e.solver.lr) for e in decay.experiments.values()} == {schedules.staircase}
     assert [line.reported for line in decay.lines] == [85.3, 86.2, 86.2, 85.8, 85.2]
-    assert [line.reported for line in find("speedup-cifar10-resnet-digits2").lines] == [52, 61, 8866.06, 5200.29]
-    assert find("speedup-cifar10-resnet-digits2").target == ("last member test accuracy", 0.75)
+    resnet = find("speedup-cifar10-resnet-digits2")
+    assert [line.reported for line in resnet.lines] == [52, 61, 8866.06, 5200.29, 539.50, 358.22]
+    assert [line.combined([n]) for line, n in zip(resnet.lines[4:], (52, 61), strict=True)] == pytest.approx(
+        [539.50, 358.22], rel=0.01
+    )
+    assert resnet.target == ("last member test accuracy", 0.75)
 
 
 def test_feddyn_s_figures_in_kind_differ_in_one_thing_only():
@@ -440,8 +447,25 @@ def test_rows_of_1_percent_with_the_cohorts_of_the_authors_program(kind):
     assert max(line.reported for line in other.lines if "scaffold" not in line.method) < 300
 
 
-def test_training_at_one_place():
-    """Appendix A.2, MNIST: a step size of .1, 150 epochs, halved every 50 epochs."""
-    ((_, e),) = each("feddyn-mnist-centralised")
-    assert (e.rounds, e.solver.epochs, e.split) == (150, 1, {"name": "iid", "clients": 1})
-    assert [schedules.at(e.solver.lr, t) for t in (0, 49, 50, 149)] == pytest.approx([0.1, 0.1, 0.05, 0.025])
+@pytest.mark.parametrize(
+    ("name", "epochs", "steps", "printed", "highest", "batch"),
+    [
+        ("mnist", 150, {0: 0.1, 49: 0.1, 50: 0.05, 149: 0.025}, 98.4, 98.3, 50),
+        ("emnist-l", 150, {0: 0.1, 49: 0.1, 50: 0.05, 149: 0.025}, 95.0, 94.9, 50),
+        ("cifar10", 500, {0: 0.1, 1: 0.0992, 499: 0.1 * 0.992**499}, 85.2, 85.0, 50),
+        ("cifar100", 500, {0: 0.1, 1: 0.0992, 499: 0.1 * 0.992**499}, 55.3, 53.0, 50),
+        ("shakespeare", 150, {0: 1.0, 49: 1.0, 50: 0.5, 149: 0.25}, 51.2, 47.6, 100),
+        ("shakespeare-iid", 150, {0: 1.0, 49: 1.0, 50: 0.5, 149: 0.25}, 50.8, 46.9, 100),
+    ],
+)
+def test_training_at_one_place(name, epochs, steps, printed, highest, batch):
+    """Appendix A.2, section 3, and the highest target of the tables with the same data."""
+    r = find(f"feddyn-{name}-centralised")
+    ((_, e),) = each(r.name)
+    assert (e.rounds, e.solver.epochs, e.split) == (epochs, 1, {"name": "iid", "clients": 1})
+    assert (e.solver.batch_size, e.solver.clip) == (batch, 10)
+    assert [schedules.at(e.solver.lr, t) for t in steps] == pytest.approx(list(steps.values()))
+    (line,), (claim,) = r.lines, r.claims
+    assert (line.reported, line.measure) == (printed, Measure("test accuracy", scale=100))
+    assert f"{highest:g}%" in claim.words
+    assert [claim.holds({(line.setting, line.method): x}) for x in (highest + 0.01, highest - 0.01)] == [True, False]

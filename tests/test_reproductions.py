@@ -65,6 +65,7 @@ def test_a_target_is_looked_for_in_every_round(name):
 SEEDS = {"fedprox-stragglers": 10, "feddyn-table6": 5, "feddyn-table6-draws": 10, "feddane-variants": 5}
 SEEDS |= {f"feddane-figure{i}": 5 for i in (1, 2, 3)}
 SEEDS |= {f"speedup-table2-{model}": 5 for model in ("lr", "2nn", "cnn-n=10", "cnn-n=100")}
+SEEDS |= {"fedopt-figure2-digits": 10}
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)

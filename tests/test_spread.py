@@ -75,6 +75,7 @@ def test_a_ratio_is_of_the_same_seeds():
         ((None, None), "undecided", "undecided"),
         ((True,), "cannot be said", "one seed: holds"),
         ((False,), "cannot be said", "one seed: does not hold"),
+        ((True, True), "cannot be said", "cannot be said: true in 2 of 2 seeds"),
         ((True, True, True), "holds", "holds in 3 of 3 seeds"),
         ((False, False, False), "does not hold", "does not hold: true in 0 of 3 seeds"),
         ((True, True, False), "cannot be said", "cannot be said: true in 2 of 3 seeds"),
@@ -93,8 +94,45 @@ def test_a_mixed_verdict_needs_what_a_fair_coin_does_once_in_20_times():
     for n in range(2, 13):
         for k in range(n + 1):
             kind = Verdict((True,) * k + (False,) * (n - k)).kind
-            clear = stats.binomtest(k, n).pvalue <= 0.05 or k in (0, n)
+            clear = stats.binomtest(k, n).pvalue <= 0.05 or (k in (0, n) and n > 2)
             assert (kind != "cannot be said") == clear
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize(
+    ("ratios", "decides"),
+    [
+        ((0.5, 0.51, 0.52), True),
+        ((0.5, 0.9, 0.99), False),
+        ((0.5, 0.9, math.inf), True),  # without an interval it does not count
+        ((0.5, 0.6), False),  # two seeds are too few
+        ((0.1, 0.9, 0.99, 0.999, 0.9999), False),
+        ((0.1, 0.9, 0.99, 0.999, 0.9999, 0.99999), True),  # a fair coin does not do this
+    ],
+)
+def test_a_few_seeds_that_agree_decide_nothing_if_the_ratio_may_be_1(wanted, ratios, decides):
+    spread = Spread(tuple(ratio if wanted or math.isinf(ratio) else 1 / ratio for ratio in ratios))
+    found = Verdict((wanted,) * len(ratios), spread)
+    assert (found.held, found.decided) == (len(ratios) * wanted, len(ratios))
+    assert found.kind == (("holds" if wanted else "does not hold") if decides else "cannot be said")
+    if len(ratios) == 6:
+        low, high = spread.interval
+        assert low < 1 < high
+
+
+def test_numbers_that_are_the_same_in_every_seed_are_not_smaller():
+    """However many seeds: there is no spread that could hide a difference."""
+    for seeds in (3, 5, 6):
+        assert Verdict((False,) * seeds, Spread((1.0,) * seeds)).kind == "does not hold"
+
+
+def test_a_verdict_of_a_claim_knows_the_ratio_of_its_numbers():
+    claim = smaller("a is smaller", itemgetter(("s", "a")), itemgetter(("s", "b")), "s")
+    close = {("s", "a"): {0: 1.0, 1: 1.8, 2: 1.98}, ("s", "b"): {0: 2.0, 1: 2.0, 2: 2.0}}
+    assert small().verdict(claim, close).words == "cannot be said: true in 3 of 3 seeds"
+    apart = {**close, ("s", "a"): {0: 1.0, 1: 1.02, 2: 1.04}}
+    assert small().verdict(claim, apart).words == "holds in 3 of 3 seeds"
+    assert small().verdict(claim._replace(ratio=None), close).words == "holds in 3 of 3 seeds"
 
 
 def test_the_number_of_one_more_seed_has_an_interval_of_its_own():
@@ -122,6 +160,8 @@ def test_a_claim_that_one_number_is_smaller_has_their_ratio():
     assert judged((1.0, inf), (inf, 1.0), (inf, inf)) == ((True, False, None), "")
     assert judged((1.0, inf), (3.0, 4.0)) == ((True, True), "0.75, none in 1 of 2")
     assert judged((math.nan, 1.0), (1.0, math.nan)) == ((None, None), "")
+    assert judged((-2.0, -1.0), (1.0, -1.0)) == ((True, False), "")  # what is below 0 has no ratio
+    assert judged((0.0, 1.0), (0.0, 2.0)) == ((True, True), "0 (0 to 0)")
     assert judged((1.0, None), (1.0, 4.0)) == ((True,), "0.25")  # the first seed does not have both
     assert small().ratio(Claim("so it is", lambda f: True), {("s", "a"): {0: 1.0}}) == ""
 
@@ -156,7 +196,7 @@ def test_of_a_search_the_best_counts_once_all_its_runs_have_finished():
     rows = found.outcome(values)
     assert rows[1].ratio == "2.121 (1.5 to 3)"
     assert (rows[1].paper, rows[1].paper_ratio) == ("20", "2")
-    assert rows[-1].verdict == "holds in 2 of 2 seeds"
+    assert rows[-1].verdict == "cannot be said: true in 2 of 2 seeds"
 
 
 def test_a_recorded_result_is_read_as_it_was():

@@ -15,7 +15,7 @@ from fedloom.reproductions import feddane, feddr, feddyn, fedopt, fedprox, linea
 from fedloom.reproductions.recording import commit, recorded
 from fedloom.reproductions.reproduction import Finding as Finding
 from fedloom.reproductions.reproduction import Reproduction as Reproduction
-from fedloom.reproductions.reproduction import Values
+from fedloom.reproductions.reproduction import Values, not_run
 
 REPRODUCTIONS: dict[str, Reproduction] = {
     r.name: r for part in (fedprox, feddane, feddr, feddyn, linear_speedup, fedopt) for r in part.REPRODUCTIONS
@@ -29,7 +29,10 @@ RATIOS = (
     "ratio: to the first method of the setting, seed by seed; of a claim that one number is smaller than another, of "
     "these two, so that it holds below 1."
 )
-VERDICTS = "Verdicts: fewer than six seeds can all agree by chance more often than once in 20 times."
+VERDICTS = (
+    "Verdicts: three to five seeds can all agree by chance more often than once in 20 times; where they do, and the "
+    "interval of the ratio has 1 in it, it cannot be said, and neither of fewer seeds."
+)
 
 
 def explained(r: Reproduction) -> str:
@@ -125,7 +128,7 @@ def of_study(study: Study) -> Reproduction:
 
 
 def outcome(study: Study) -> list[Finding]:
-    """Our figures beside the paper's, then the paper's claims with their verdicts."""
+    """Our figures beside the paper's, then the claims with their verdicts, and questions of ours."""
     found = of_study(study)
     return found.outcome(found.values(study))
 
@@ -150,9 +153,11 @@ def _text(found: Reproduction, values: Values, rounds: int) -> str:
     lines = [f"{found.name}: {found.about}", f"{found.paper}.", ""]
     measures = list(dict.fromkeys(line.measure.words for line in found.lines))
     lines += [*textwrap.wrap(f"Figures: {'; '.join(measures)}.", 110), ""]
-    figures = [row for row in rows if not row.verdict]
+    figures = [row for row in rows if not row.verdict and row.there]
     head = ("setting", "method", "ours", "paper", "ratio", "paper's")
     lines += _table(head, [row[:6] for row in figures])
+    if lost := not_run(rows):
+        lines += ["", *textwrap.wrap(lost, 110)]
     lines += ["", *textwrap.wrap(explained(found), 110)]
     claims = [row for row in rows if row.verdict]
     if claims:

@@ -13,7 +13,7 @@ from typing import Any
 from fedloom.algorithms import FedProx
 from fedloom.cohorts import seeded_bernoulli
 from fedloom.experiments import Experiment, experiment
-from fedloom.reproductions import feddyn_mnist
+from fedloom.reproductions import feddyn_centralised, feddyn_mnist
 from fedloom.reproductions.published import clipped, from_task, name_of, variants
 from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction, smaller
 from fedloom.solvers import SGD
@@ -118,7 +118,8 @@ def _draws() -> Reproduction:
     ):
         found = {f"{name} {i}": e for i, e in _searched(homogeneous, method, **fixed).items()}
         runs |= found
-        lines.append(Line(setting, name, tuple(found), reported.measure, reported.values[method], reported.where))
+        number = reported.values[method]
+        lines.append(Line(setting, name, tuple(found), reported.measure, number, reported.where, beside=name == LINEAR))
     feddyn, fedavg, fedprox, linear = (itemgetter((setting, m)) for m in ("feddyn", "fedavg", "fedprox", LINEAR))
     return Reproduction(
         "feddyn-table6-draws",
@@ -128,9 +129,14 @@ def _draws() -> Reproduction:
         tuple(lines),
         (
             *_fewest(setting, reported),
-            smaller("FedProx sends fewer models than FedAvg", fedprox, fedavg, setting),
-            smaller("with the linear part of its term alone, FedProx sends fewer than FedAvg", linear, fedavg, setting),
-            smaller("FedDyn sends fewer models than that", feddyn, linear, setting),
+            *(
+                smaller(words, one, other, setting)._replace(ours=True)
+                for words, one, other in (
+                    ("FedProx sends fewer models than FedAvg", fedprox, fedavg),
+                    ("with the linear part of its term alone, FedProx sends fewer than FedAvg", linear, fedavg),
+                    ("FedDyn sends fewer models than FedProx with the linear part alone", feddyn, linear),
+                )
+            ),
         ),
         f"{BEST_POINT} 300 rounds. {SCAFFOLD} {LOST}",
         seeds=tuple(range(10)),
@@ -176,7 +182,7 @@ LOWER = {"iid": 120, "dir0.6": 120, "dir0.3": 120, "100%": 60}
 
 def _beside(r: Reproduction, method: str, name: str, changed: Experiment, words: str) -> Reproduction:
     """With a method once more, as the authors' program had it, next to the same numbers of the table."""
-    lines = [line._replace(method=name, run=name) for line in r.lines if line.method == method]
+    lines = [line._replace(method=name, run=name, beside=True) for line in r.lines if line.method == method]
     return dataclasses.replace(
         r, experiments={**r.experiments, name: changed}, lines=(*r.lines, *lines), notes=f"{r.notes} {words}"
     )
@@ -194,7 +200,8 @@ def _and_clipped(r: Reproduction) -> Reproduction:
     assert isinstance(e.solver, SGD)
     assert e.solver.steps is not None
     changed = clipped(e, r.experiments["fedavg"], e.solver.steps)
-    return _beside(r, "scaffold", CLIPPED, changed, f"{CLIPPED.capitalize()}, has both, beside the same number.")
+    words = f'The run "{CLIPPED}" has its clipping and its control variates, beside the same number of the table.'
+    return _beside(r, "scaffold", CLIPPED, changed, words)
 
 
 def _as_the_program_draws(r: Reproduction) -> Reproduction:
@@ -213,6 +220,7 @@ ROWS = _rows()
 REPRODUCTIONS = (
     _table_6(),
     _draws(),
+    *feddyn_centralised.REPRODUCTIONS,
     *feddyn_mnist.REPRODUCTIONS,
     *ROWS,
     *(

@@ -1,4 +1,4 @@
-"""FedDyn, figures 1 and 2 in kind on MNIST, and MNIST at one place: Acar et al., 2021, arXiv:2111.04263."""
+"""FedDyn, figures 1 and 2 in kind on MNIST: Acar et al., 2021, arXiv:2111.04263."""
 
 import dataclasses
 from functools import partial
@@ -10,32 +10,6 @@ from fedloom.experiments import Experiment, experiment
 from fedloom.reproductions.reproduction import Claim, Figures, Line, Reproduction, smaller
 from fedloom.tasks import Measure
 from fedloom.tasks.feddyn import PAPER
-
-
-def _centralised() -> Reproduction:
-    """All of MNIST at one place, which tells a target that the model misses from one that a method misses."""
-    e = experiment(
-        "mnist-2nn-iid",
-        "fedavg",
-        "100%",
-        split={"name": "iid", "clients": 1},
-        rounds=150,
-        evaluate_every=1,
-        **{"solver.epochs": 1, "solver.lr": {"name": "staircase", "value": 0.1, "decay": 0.5, "every": 50}},
-    )
-    measure = Measure("test accuracy", scale=100)
-    return Reproduction(
-        "feddyn-mnist-centralised",
-        "The 2NN on all of MNIST at one place: what the targets of tables 2 and 5 are measured against.",
-        PAPER,
-        {"centralised": e},
-        (Line("MNIST", "centralised", "centralised", measure, 98.4, "section 3"),),
-        (Claim("the highest target, 98.3%, is within the model's reach", lambda f: f["MNIST", "centralised"] >= 98.3),),
-        "As in appendix A.2: 150 epochs of SGD from a step size of 0.1, halved every 50 epochs; here in batches "
-        "of 50, with a weight decay of 1e-4 and clipping, as of the devices.",
-        ("mnist",),
-    )
-
 
 ALPHAS = (1.0, 0.5, 0.1, 0.05, 0.01, 0.001)  # of figure 1
 OF_LAST = Measure("last models test accuracy", scale=100)
@@ -106,4 +80,4 @@ def _figure_2() -> Reproduction:
     )
 
 
-REPRODUCTIONS = (_centralised(), _figure_1(), _figure_2())
+REPRODUCTIONS = (_figure_1(), _figure_2())

@@ -111,15 +111,14 @@ def entry(r: Reproduction) -> Entry:
     places = {need: place_of(need) for need in r.needs}
     data = ", ".join(n if place == "here" else f"{n} ({place})" for n, place in places.items()) or "-"
     kept = recorded(r)
-    published = sum(line.reported is not None for line in r.lines)
     if kept is None:
         words, seconds = "-", len(r.seeds) * sum(map(seconds_of, r.experiments.values()))
-        return Entry(r.name, data, published, words, f"about {_time(seconds)} on 2 cores")
+        return Entry(r.name, data, r.published, words, f"about {_time(seconds)} on 2 cores")
     seeds = f"{len(kept.seeds)} seed{'s' * (len(kept.seeds) > 1)}"
     shorter = f", {kept.rounds} of {r.rounds} rounds" if kept.rounds < r.rounds else ""
     there, all_ = sum(map(len, kept.values.values())), len(r.lines) * len(kept.seeds)
     part = f", {there} of {all_} figures" if there < all_ else ""
-    return Entry(r.name, data, published, seeds + shorter + part, _time(kept.seconds))
+    return Entry(r.name, data, r.published, seeds + shorter + part, _time(kept.seconds))
 
 
 def _time(seconds: float) -> str:

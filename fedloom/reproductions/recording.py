@@ -94,9 +94,11 @@ class Recorded:
             f"{run} ({'seed' if len(of) == 1 else 'seeds'} {', '.join(map(str, of))})"
             for run, of in made.get("diverged", {}).items()
         )
+        minutes = round(self.seconds / 60)
+        took = "1 minute" if minutes == 1 else f"{minutes} minutes"
         return (
-            f"Recorded on {made['date']} at commit {made['commit']}: {seeds}, {self.seconds / 60:.0f} minutes of runs "
-            f"in all ({made['processor']}; {versions}).{earlier}" + (f" Diverged: {diverged}." if diverged else "")
+            f"Recorded on {made['date']} at commit {made['commit']}: {seeds}, {took} of runs in all "
+            f"({made['processor']}; {versions}).{earlier}" + (f" Diverged: {diverged}." if diverged else "")
         )
 
     def to_json(self, reproduction: Reproduction) -> str:

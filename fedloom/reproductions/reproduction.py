@@ -12,7 +12,7 @@ from fedloom.experiments import Experiment
 from fedloom.experiments.result import Result, Row, bytes_of_a_client, models_sent
 from fedloom.experiments.study import Runs, Study
 from fedloom.experiments.until import Condition
-from fedloom.reproductions.spread import Spread, Verdict, over, ratio
+from fedloom.reproductions.spread import NOT_RUN, Spread, Verdict, over, ratio
 from fedloom.tasks.reported import Measure
 
 T = TypeVar("T")
@@ -70,6 +70,7 @@ class Line(NamedTuple):
     # Of several runs, in their order: what to make of their values, if not the best of them.
     combined: Callable[[Sequence[float]], float] | None = None
     grid: Grid | None = None  # of several runs: over what, if the values of all of them are to be kept
+    beside: bool = False  # a variant of ours, next to a number of the paper that another figure has already
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -83,16 +84,25 @@ class Line(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A sentence of a paper, and whether it holds in the figures of one seed; None if they do not decide it."""
+    """A sentence of a paper, or of ours, and whether it holds in the figures of one seed; None if it is undecided."""
 
     words: str
     holds: Callable[[Figures], bool | None]
     setting: str = ""  # the only one that the claim is about
     ratio: Callable[[Figures], float] | None = None  # below 1 where it holds, if it says that one number is smaller
+    ours: bool = False  # a question of ours, not a claim of the paper
+
+    @property
+    def marked(self) -> str:
+        """Its words, and whether they are ours."""
+        return f"{self.words} (our question)" if self.ours else self.words
 
 
 def smaller(words: str, one: Callable[[Figures], float], other: Callable[[Figures], float], setting: str = "") -> Claim:
-    """The claim that one number is smaller than the other; undecided if neither is finite, or one is not defined."""
+    """The claim that one number is smaller than the other; undecided if neither is finite, or one is not defined.
+
+    Their ratio says how far apart they are, if neither is negative.
+    """
 
     def holds(f: Figures) -> bool | None:
         a, b = one(f), other(f)
@@ -100,7 +110,11 @@ def smaller(words: str, one: Callable[[Figures], float], other: Callable[[Figure
             return None
         return a < b
 
-    return Claim(words, holds, setting, lambda f: over(one(f), other(f)))
+    def ratio_(f: Figures) -> float:
+        a, b = one(f), other(f)
+        return over(a, b) if a >= 0 and b >= 0 else math.inf
+
+    return Claim(words, holds, setting, ratio_)
 
 
 class Finding(NamedTuple):
@@ -113,6 +127,20 @@ class Finding(NamedTuple):
     ratio: str  # ours to the first method of the setting; of claims: of what they compare
     paper_ratio: str
     verdict: str  # of claims: "holds in 3 of 3 seeds", ..., or "not run"
+
+    @property
+    def there(self) -> bool:
+        """Whether anything of it has been run."""
+        return NOT_RUN not in (self.ours, self.verdict)
+
+
+def not_run(findings: Sequence[Finding]) -> str:
+    """The figures that were not run, in a sentence: whole settings, then methods that others have; empty if none."""
+    figures = [f for f in findings if not f.verdict]
+    there = {f.setting for f in figures if f.there}
+    lost = [f for f in figures if not f.there]
+    words = dict.fromkeys(f.method if f.setting in there else f.setting for f in lost)
+    return f"Not run yet, everywhere or in part: {'; '.join(words)}." if words else ""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,6 +166,11 @@ class Reproduction:
     def rounds(self) -> int:
         """Of the longest run."""
         return max(e.rounds for e in self.experiments.values())
+
+    @property
+    def published(self) -> int:
+        """How many numbers of the paper ours stand beside."""
+        return sum(line.reported is not None and not line.beside for line in self.lines)
 
     @property
     def target(self) -> tuple[str, float] | None:
@@ -212,23 +245,26 @@ class Reproduction:
                 beside = ratio(own, values.get((base.setting, base.method), {}))
                 finite = math.isfinite(line.reported) and math.isfinite(base.reported)
                 printed = f"{line.reported / base.reported:.2g}" if finite else ""
-            ours = Spread(tuple(own.values()), line.failed).words if own else "not run"
+            ours = Spread(tuple(own.values()), line.failed).words if own else NOT_RUN
             ours += f" ({len(own)} of {len(seeds)} seeds)" if 0 < len(own) < len(seeds) else ""
             paper = "" if line.reported is None else _number(line.reported, line.measure)
             rows.append(Finding(line.setting, line.method, ours, paper, beside, printed, ""))
         for claim in self.claims:
             ratio_ = self.ratio(claim, values)
-            rows.append(Finding(claim.setting, "", "", claim.words, ratio_, "", self.verdict(claim, values).words))
+            rows.append(Finding(claim.setting, "", "", claim.marked, ratio_, "", self.verdict(claim, values).words))
         return rows
 
     def verdict(self, claim: Claim, values: Values) -> Verdict:
         """In how many seeds a claim holds; those count that have all figures that it is about."""
-        return Verdict(tuple(of_seeds(claim.holds, values)))
+        return Verdict(tuple(of_seeds(claim.holds, values)), self._ratio(claim, values))
 
     def ratio(self, claim: Claim, values: Values) -> str:
         """How far apart the two numbers are that a claim compares, over seeds; empty if it does not compare two."""
-        found = of_seeds(claim.ratio, values) if claim.ratio is not None else []
-        return Spread(tuple(found), "none").words if any(map(math.isfinite, found)) else ""
+        found = self._ratio(claim, values)
+        return found.words if len(found.finite) else ""
+
+    def _ratio(self, claim: Claim, values: Values) -> Spread:
+        return Spread(tuple(of_seeds(claim.ratio, values)) if claim.ratio is not None else (), "none")
 
 
 def of_seeds(f: Callable[[Figures], T], values: Values) -> list[T]:

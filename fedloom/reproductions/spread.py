@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 LEVEL = 0.95  # of intervals
-FEW = 3  # seeds from which there is an interval
+FEW = 3  # seeds from which there is an interval, and a verdict
+NOT_RUN = "not run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +104,7 @@ class Verdict:
     """What a claim came out as in each seed: true, false, or None where the figures do not decide it."""
 
     answers: tuple[bool | None, ...]
+    ratio: Spread = Spread(())  # of the two numbers that it compares, below 1 where it holds
 
     @property
     def held(self) -> int:
@@ -118,17 +120,19 @@ class Verdict:
     def kind(self) -> str:
         """holds, does not hold, cannot be said, undecided or not run.
 
-        It holds, or does not, if all seeds agree, or so many that throws of a fair coin would be as unequal once in 20
-        times. With fewer than six seeds all can agree by chance more often than that.
+        It holds, or does not, if so many seeds agree that throws of a fair coin would be as unequal at most once in 20
+        times; or if all of at least three agree, which fewer than six can by chance more often than that, unless it
+        compares two numbers whose ratio has 1 in its interval. Numbers that are the same in all seeds are no spread.
         """
         if not self.answers:
-            return "not run"
+            return NOT_RUN
         if not self.decided:
             return "undecided"
-        if self.decided == 1:
-            return "cannot be said"  # one seed is no evidence
-        most = max(self.held, self.decided - self.held)
-        if most < len(self.answers) and 2 * _at_least(most, self.decided) > 1 - LEVEL:
+        if self.decided < FEW:
+            return "cannot be said"
+        most, interval = max(self.held, self.decided - self.held), self.ratio.interval
+        spread = interval is not None and interval[0] < interval[1] and interval[0] <= 1 <= interval[1]
+        if (most < len(self.answers) or spread) and 2 * _at_least(most, self.decided) > 1 - LEVEL:
             return "cannot be said"
         return "holds" if 2 * self.held > self.decided else "does not hold"
 
@@ -136,7 +140,7 @@ class Verdict:
     def words(self) -> str:
         """The verdict, and in how many seeds the claim holds."""
         kind, n = self.kind, len(self.answers)
-        if kind in ("not run", "undecided"):
+        if kind in (NOT_RUN, "undecided"):
             return kind
         if n == 1:
             return f"one seed: {'holds' if self.held else 'does not hold'}"

@@ -5,9 +5,11 @@ synthetic sets are FedProx's; "-authors" has the sizes of the authors' clients.
 
 Departures: in the authors' code FedAvg and FedProx silently lose or slow 10% of each cohort; not here. Its curves of
 FedDR and FedPD are those of each client's own model on its own data: `by_own_model` measures that, `evaluate` the
-server's model. There are no scripts of the experiments with everyone; the settings are the same here. What is swept
-in the composite ("l1") experiments is under `tuned_over`. asyncFedDR is FedDR with `engine = "events"`; how its users
-divide MNIST and scale pixels is not known, so iid and standardised.
+server's model. FedPD starts each solve at the server's model; their code goes on from the user's own, which is
+`FedPD(start="own")` and what the reproductions of figures 2 and 3 run. There are no scripts of the experiments with
+everyone; the settings are the same here. What is swept in the composite ("l1") experiments is under `tuned_over`.
+asyncFedDR is FedDR with `engine = "events"`; how its users divide MNIST and scale pixels is not known, so iid and
+standardised.
 """
 
 from fedloom.algorithms import FedAvg, FedDR, FedPD, FedProx
