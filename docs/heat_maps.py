@@ -23,7 +23,9 @@ def heat_maps(found: Sequence[tuple[Line, Points]], near: float) -> str:
     scale = (min(finite), max(finite)) if finite else (0.0, 1.0)
     grids = [line.grid for line, _ in found if line.grid is not None]
     down = TITLE + CELL[1] * max(len(grid.ys) for grid in grids) + BELOW
-    panels = [_panel(line.method, line.grid, points.values, scale, near) for line, points in found if line.grid]
+    panels = [
+        _panel(f"{line.method}: {line.setting}", line.grid, of.values, scale, near) for line, of in found if line.grid
+    ]
     columns = min(COLUMNS, len(panels))
     placed = [
         f'<g transform="translate({WIDTH * (i % columns)},{24 + down * (i // columns)})">{panel}</g>'
@@ -52,7 +54,7 @@ def best_of_columns(values: Sequence[float], grid: Grid, near: float) -> list[tu
     return [(i, of.index(max(of))) for i, of in enumerate(columns) if max(of) >= max(finite) - near > -math.inf]
 
 
-def _panel(method: str, grid: Grid, values: Sequence[float], scale: tuple[float, float], near: float) -> str:
+def _panel(words: str, grid: Grid, values: Sequence[float], scale: tuple[float, float], near: float) -> str:
     wide, tall = CELL
     rows = len(grid.ys)
     bottom = TITLE + tall * rows
@@ -76,7 +78,7 @@ def _panel(method: str, grid: Grid, values: Sequence[float], scale: tuple[float,
     middle = LEFT + wide * len(grid.xs) / 2
     cells += f'<text class="m" x="{n(middle)}" y="{bottom + 28}">{escape(grid.x)}</text>'
     cells += f'<text class="e" x="{LEFT - 6}" y="{TITLE - 6}">{escape(grid.y)}</text>'
-    return title(method) + cells
+    return title(words) + cells
 
 
 def _legend(scale: tuple[float, float], words: str) -> str:

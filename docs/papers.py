@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from docs.causes import NUMBERS, shown
+from docs.causes.why import why
 from docs.pictures import picture
 from fedloom.data.catalogue import CATALOGUE
 from fedloom.reproductions import (
@@ -25,12 +25,11 @@ from fedloom.reproductions import (
 )
 from fedloom.reproductions.overview import entry
 from fedloom.reproductions.recording import Recorded, recorded
-from fedloom.reproductions.reproduction import Finding, Values
-from fedloom.reproductions.spread import Spread
+from fedloom.reproductions.reproduction import Finding, Values, not_run
 
 DOCS = pathlib.Path(__file__).parent
 PICTURES = "assets/papers"  # in docs
-ROUNDED = 0.005  # printed numbers have two or three digits
+MANY = 6  # methods; more are rows of a table, not columns
 
 
 class Paper(NamedTuple):
@@ -119,7 +118,8 @@ def page(paper: Paper) -> str:
         "",
         "What is checked, and in how many seeds it came out so:",
         "",
-        *_claims(paper, kept),
+        *_claims(paper, kept, ours=False),
+        *_questions(paper, kept),
         "",
         f"How to read the tables below. {MEANS[0].upper()}{MEANS[1:]} {RATIOS} {VERDICTS}",
     ]
@@ -146,9 +146,16 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w-]", "", heading).lower()
 
 
-def _claims(paper: Paper, kept: dict[str, Recorded]) -> list[str]:
+def _questions(paper: Paper, kept: dict[str, Recorded]) -> list[str]:
+    """What is checked, too, and is not the paper's."""
+    if not any(claim.ours for r in paper.reproductions for claim in r.claims):
+        return []
+    return ["", "Questions of ours, which are not claims of the paper:", "", *_claims(paper, kept, ours=True)]
+
+
+def _claims(paper: Paper, kept: dict[str, Recorded], ours: bool) -> list[str]:
     """Every claim once for each experiment that was recorded, and once for all that were not."""
-    every = dict.fromkeys(claim.words for r in paper.reproductions for claim in r.claims)
+    every = dict.fromkeys(claim.words for r in paper.reproductions for claim in r.claims if claim.ours is ours)
     rows = []
     for words in every:
         having = [r for r in paper.reproductions if any(c.words == words for c in r.claims)]
@@ -160,7 +167,7 @@ def _claims(paper: Paper, kept: dict[str, Recorded]) -> list[str]:
         if others:
             names = f"`{others[0].name}`" if len(others) == 1 else f"{len(others)} experiments"
             rows.append((words, f"{names}, [missing](#missing)", "not run yet"))
-    return _table(("claim", "experiment", "verdict"), rows)
+    return _table(("question" if ours else "claim", "experiment", "verdict"), rows)
 
 
 def verdicts_of(r: Reproduction, words: str, values: Values) -> list[str]:
@@ -184,70 +191,48 @@ def _section(r: Reproduction, kept: Recorded) -> list[str]:
     if kept.values:
         lines += ["", f"![What was recorded of {r.name}]({PICTURES}/{picture_name(r)})"]
     measured = "; ".join(dict.fromkeys(line.measure.words for line in r.lines))
-    lines += ["", f"Figures: {measured}.", "", *_figures(r, findings)]
+    lines += ["", f"Figures: {measured}. {_evaluated(r)}", "", *_figures(r, findings)]
     if r.claims:
-        rows = [(c.words, c.setting, r.verdict(c, kept.values).words, r.ratio(c, kept.values)) for c in r.claims]
+        rows = [(f.paper, f.setting, f.verdict, f.ratio) for f in findings if f.verdict]
         lines += ["", *_table(("claim", "setting", "verdict", "ratio"), rows)]
-    return lines + _why(r, kept.values)
+    return lines + why(r, kept.values)
+
+
+def _evaluated(r: Reproduction) -> str:
+    """How often: a mean over the last rounds is one of the evaluations among them."""
+    every = sorted({e.evaluate_every for e in r.experiments.values()})
+    return "Evaluated every round." if every == [1] else f"Evaluated every {' or '.join(map(str, every))} rounds."
 
 
 def _figures(r: Reproduction, findings: list[Finding]) -> list[str]:
-    """Our figures beside the paper's; if it prints none, a row for each setting and a column for each method."""
-    figures = [f for f in findings if not f.verdict]
+    """Our figures beside the paper's; if it prints none, a row for each setting and a column for each method.
+
+    Or the other way round, if there are many methods.
+    """
+    figures = [f for f in findings if not f.verdict and f.there]
+    lost = not_run(findings)
+    missing = ["", lost] if lost else []
     if any(line.reported is not None for line in r.lines):
         head = ("setting", "method", "ours", "paper", "ratio", "paper's ratio")
-        return _table(head, [f[:6] for f in figures])
-    methods = list(dict.fromkeys(f.method for f in figures))
+        return _table(head, [f[:6] for f in figures]) + missing
     ours = {(f.setting, f.method): f.ours for f in figures}
-    rows = [(s, *(ours.get((s, m), "") for m in methods)) for s in dict.fromkeys(f.setting for f in figures)]
-    return _table(("setting", *methods), rows)
-
-
-def _why(r: Reproduction, values: Values) -> list[str]:
-    """The causes that the figures support, and which claims are left without any."""
-    causes = shown(r.name, values)
-    failed = [c for c in r.claims if r.verdict(c, values).kind == "does not hold"]
-    unexplained = dict[str, list[str]]()
-    for claim in failed:
-        if not any(c.explains == claim.words and claim.setting in (c.settings or (claim.setting,)) for c in causes):
-            unexplained.setdefault(claim.words, []).append(claim.setting)
-    open_ = [f"“{words}”{_settings(settings)}" for words, settings in unexplained.items()]
-    numbers = "" if any(c.explains == NUMBERS for c in causes) else _numbers_that_differ(r, values)
-    if not causes and not open_ and not numbers:
-        return []
-    lines = ["", "Why:", ""]
-    lines += [f"- {'The numbers' if c.explains == NUMBERS else f'“{c.explains}”'}: {c.words}" for c in causes]
-    lines += [f"- {words}: why this does not hold is not known." for words in open_]
-    return lines + [f"- The numbers: {numbers}; why is not known."] * bool(numbers)
-
-
-def _numbers_that_differ(r: Reproduction, values: Values) -> str:
-    """How many of the paper's numbers are not such as one more seed of ours would give; empty if none can be said."""
-    compared, far = 0, 0
-    for line in r.lines:
-        range_ = Spread(tuple(values.get((line.setting, line.method), {}).values())).of_another
-        if line.reported is not None and range_ is not None:
-            compared += 1
-            rounded = ROUNDED * abs(line.reported)
-            far += not range_[0] - rounded <= line.reported <= range_[1] + rounded
-    words = "printed ones are not what one more seed of ours would give, in 95% of cases"
-    return f"{far} of {compared} {words}" if far else ""
-
-
-def _settings(settings: list[str]) -> str:
-    return f" ({'; '.join(settings)})" if any(settings) else ""
+    settings, methods = (list(dict.fromkeys(f[i] for f in figures)) for i in (0, 1))
+    if len(methods) > max(MANY, len(settings)):
+        rows = [(m, *(ours.get((s, m), "") for s in settings)) for m in methods]
+        return _table(("method", *settings), rows) + missing
+    rows = [(s, *(ours.get((s, m), "") for m in methods)) for s in settings]
+    return _table(("setting", *methods), rows) + missing
 
 
 def _missing(some: list[Reproduction]) -> list[str]:
     rows = []
     for r in some:
-        published = sum(line.reported is not None for line in r.lines)
-        rows.append((f"`{r.name}`", r.about, data_of(r), str(published or ""), entry(r).time))
+        rows.append((f"`{r.name}`", r.about, data_of(r), str(r.published or ""), entry(r).time))
     return [
         "## Missing",
         "",
-        "Nothing has been recorded of these. `fedloom reproduce NAME` runs them; times are estimated. "
-        "Data: [Tasks and data](data.md).",
+        "Nothing has been recorded of these. `fedloom reproduce NAME` runs them; times are estimated, and leave out "
+        "evaluations. Data: [Tasks and data](data.md).",
         "",
         *_table(("experiment", "", "data", "published numbers", "time"), rows),
     ]

@@ -3,7 +3,7 @@
 import pathlib
 
 from docs.papers import PAPERS, data_of
-from fedloom.reproductions import MEANS, RATIOS, VERDICTS, Reproduction
+from fedloom.reproductions import MEANS, RATIOS, Reproduction
 from fedloom.reproductions.overview import entry
 from fedloom.reproductions.recording import recorded
 from fedloom.reproductions.reproduction import COMPARABLE
@@ -32,14 +32,16 @@ def page() -> str:
         "print(text(study))",
         "```",
         "",
-        f"Each figure is measured for every seed. {MEANS[0].upper()}{MEANS[1:]} {RATIOS} {VERDICTS}",
+        f"Each figure is measured for every seed. {MEANS[0].upper()}{MEANS[1:]} {RATIOS}",
         "",
-        "A claim is checked in each seed by itself. It holds, or does not hold, if all seeds agree, or so many of",
-        "them that a fair coin would give as many once in 20 times; otherwise it *cannot be said*, and one seed never",
-        "decides. It is *undecided* where the figures do not decide it (no method reaches the target). Where a paper",
-        'prints curves, they are compared by the mean of the last rounds; where it says "comparable", that means',
-        f"within {COMPARABLE:.0%} here. A run that is measured only by when it reaches its targets ends at the last of",
-        "them, and points of a grid with a small model run side by side. How results are recorded:",
+        "A claim is checked in each seed by itself. It holds, or does not hold, if so many seeds agree that a fair",
+        "coin would give as many at most once in 20 times, or if all of at least three do, unless there are fewer than",
+        "six and the 95% interval of the ratio that it is about has 1 in it. Otherwise it *cannot be said*. It is",
+        "*undecided* where the figures do not decide it (no method reaches the target). Where a paper prints curves,",
+        'they are compared by the mean of the last rounds; where it says "comparable", that means within '
+        f"{COMPARABLE:.0%} here.",
+        "A run that is measured only by when it reaches its targets ends at the last of them, and points of a grid",
+        "with a small model run side by side. How results are recorded:",
         "[benchmarks/reproductions.md](../benchmarks/reproductions.md).",
     ]
     for paper in PAPERS:
@@ -73,7 +75,7 @@ def claims(r: Reproduction) -> list[str]:
     """Each claim once, with the settings that it is about."""
     settings: dict[str, list[str]] = {}
     for claim in r.claims:
-        settings.setdefault(claim.words, []).append(claim.setting)
+        settings.setdefault(claim.marked, []).append(claim.setting)
     every = list(dict.fromkeys(line.setting for line in r.lines))
     lines = []
     for words, of in settings.items():
@@ -91,7 +93,7 @@ def _downloaded(some: list[Reproduction]) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     for r in some:
-        checked = "; ".join(dict.fromkeys(claim.words for claim in r.claims)) or "-"
+        checked = "; ".join(dict.fromkeys(claim.marked for claim in r.claims)) or "-"
         cells = (f"`{r.name}`", r.about, data_of(r), _size(r), _measured(r), _printed(r), _recorded(r), checked)
         lines.append(f"| {' | '.join(cells)} |")
     differing = dict.fromkeys(r.notes for r in some if r.notes)

@@ -10,6 +10,7 @@ import pytest
 
 from docs import causes, papers, reproductions
 from docs.causes import CAUSES, NUMBERS, Cause
+from docs.causes.why import differs
 from docs.pictures import OURS, PAPER, Axis, axis, picture
 from fedloom.experiments import experiment
 from fedloom.reproductions import REPRODUCTIONS, feddyn, find, linear_speedup, recording
@@ -99,15 +100,14 @@ def test_verdicts_are_told_apart_by_setting():
     lines = tuple(Line(s, m, m, TO_TARGET) for s in ("s", "t", "u") for m in ("a", "b"))
     claims = tuple(Claim("ahead", lambda f, s=s: f[s, "a"] < f[s, "b"], s) for s in ("s", "t", "u"))
     r = dataclasses.replace(made_up(), lines=lines, claims=claims)
-    values = {("s", "a"): {0: 1.0, 1: 1.0}, ("s", "b"): {0: 2.0, 1: 2.0}}
-    values |= {("t", m): of for (_, m), of in list(values.items())}
-    values |= {("u", "a"): {0: 3.0, 1: 3.0}, ("u", "b"): {0: 2.0, 1: 2.0}}
+    ends = {("s", "a"): 1.0, ("s", "b"): 2.0, ("t", "a"): 1.0, ("t", "b"): 2.0, ("u", "a"): 3.0, ("u", "b"): 2.0}
+    values = {key: dict.fromkeys(range(3), end) for key, end in ends.items()}
     assert papers.verdicts_of(r, "ahead", values) == [
-        "holds in 2 of 2 seeds (s; t)",
-        "does not hold: true in 0 of 2 seeds (u)",
+        "holds in 3 of 3 seeds (s; t)",
+        "does not hold: true in 0 of 3 seeds (u)",
     ]
     alike = dataclasses.replace(r, claims=claims[:2])
-    assert papers.verdicts_of(alike, "ahead", values) == ["holds in 2 of 2 seeds (in each of 2 settings)"]
+    assert papers.verdicts_of(alike, "ahead", values) == ["holds in 3 of 3 seeds (in each of 2 settings)"]
     assert papers.verdicts_of(dataclasses.replace(r, claims=claims[2:]), "ahead", {}) == ["not run"]
 
 
@@ -123,14 +123,19 @@ def test_a_cause_is_shown_only_if_the_record_supports_it(records, monkeypatch):
     r = made_up()
     cause = Cause("a is ahead of b", "It is slow.", lambda values: values["easy", "a"][0] > 100)
     monkeypatch.setitem(CAUSES, r.name, (cause,))
-    records(r, kept(r, (30.0, 30.0), (8.0, 8.0)))
+    records(r, kept(r, (30.0, 30.0, 30.0), (8.0, 8.0, 8.0)))
     page = papers.page(paper_of(r))
     assert "It is slow." not in page
     assert "“a is ahead of b” (easy): why this does not hold is not known." in page
-    records(r, kept(r, (130.0, 130.0), (8.0, 8.0)))
+    for undecided in ((130.0, 130.0), (130.0, 130.0, 7.0)):  # there is nothing to explain yet
+        records(r, kept(r, undecided, (8.0, 8.0, 8.0)))
+        page = papers.page(paper_of(r))
+        assert "It is slow." not in page
+        assert "not hold is not known" not in page
+    records(r, kept(r, (130.0, 130.0, 130.0), (8.0, 8.0, 8.0)))
     page = papers.page(paper_of(r))
     assert "“a is ahead of b”: It is slow." in page
-    assert "not known" not in page
+    assert "does not hold is not known" not in page
     assert causes.shown(r.name, {}) == []
 
 
@@ -143,9 +148,9 @@ def test_causes_explain_claims_of_registered_reproductions(name):
     assert causes.shown(name, {}) == []
 
 
-def figures_of(name, value):
-    """Three seeds of every figure of a reproduction."""
-    return {(line.setting, line.method): {s: value(line) for s in range(3)} for line in find(name).lines}
+def figures_of(name, value, seeds=3):
+    """Some seeds of every figure of a reproduction."""
+    return {(line.setting, line.method): {s: value(line) for s in range(seeds)} for line in find(name).lines}
 
 
 def test_the_cause_of_table_2_needs_both_measures():
@@ -155,20 +160,28 @@ def test_the_cause_of_table_2_needs_both_measures():
     assert causes.shown("speedup-table2-lr", reached(lambda line: "all test" in line.setting))
     assert not causes.shown("speedup-table2-lr", reached(lambda line: False))
     assert not causes.shown("speedup-table2-lr", reached(lambda line: True))
-    of_table = reached(lambda line: "all test" in line.setting)
-    of_table = {key: of for key, of in of_table.items() if key[1] != linear_speedup.CLIPPED}
-    assert causes.shown("speedup-table2-lr", of_table)  # it is about the table's methods, whatever stands beside them
+    figures = reached(lambda line: "all test" in line.setting)
+    of_table = {key: of for key, of in figures.items() if key[1] != linear_speedup.CLIPPED}
+    never = {key: dict.fromkeys(of, math.inf) for key, of in figures.items() if key not in of_table}
+    # It is about the table's methods, whatever stands beside them.
+    assert causes.shown("speedup-table2-lr", of_table)
+    assert causes.shown("speedup-table2-lr", {**of_table, **never})
+    of_two_seeds = {key: {seed: v for seed, v in of.items() if seed < 2} for key, of in of_table.items()}
+    assert not causes.shown("speedup-table2-lr", of_two_seeds)
 
 
 def test_the_cause_of_feddane_s_figure_3_needs_the_means_to_matter():
     def losses(above):
         return figures_of(
-            "feddane-figure3", lambda line: 2.0 if "feddane" in line.method and above(line.setting) else 1.0
+            "feddane-figure3", lambda line: (2.0 if above(line.setting) else 0.5) if "feddane" in line.method else 1.0
         )
 
-    assert causes.shown("feddane-figure3", losses(lambda s: s.endswith("plain means")))
-    assert not causes.shown("feddane-figure3", losses(lambda s: True))
-    assert not causes.shown("feddane-figure3", losses(lambda s: False))
+    def shown(above):
+        return [cause.explains.split()[-1] for cause in causes.shown("feddane-figure3", losses(above))]
+
+    assert shown(lambda s: s.endswith("plain means")) == ["FedAvg", "FedProx"]
+    assert shown(lambda s: s == "Synthetic(0, 0), plain means") == ["FedProx"]  # FedAvg's is about (0.5, 0.5), too
+    assert shown(lambda s: True) == shown(lambda s: False) == []
 
 
 def test_the_causes_of_feddyn_s_table_6_need_all_methods_to_differ_alike():
@@ -197,18 +210,19 @@ def test_the_causes_of_feddyn_s_table_6_need_all_methods_to_differ_alike():
 def test_the_cause_of_fedprox_s_lead_needs_it_without_the_square_only():
     name, setting = "feddyn-table6-draws", "homogeneous, loss 0.0603"
 
-    def shown(first=1.0, others=2.0, proximal=2.0, linear=0.5):
-        """Of three draws, models in proportion to the table's; FedProx's in proportion to FedAvg's."""
-        made = figures_of(name, lambda line: line.reported * others)
-        for line in find(name).lines:
-            made[line.setting, line.method][0] = line.reported * first
-        for method, times in (("fedprox", proximal), (feddyn.LINEAR, linear)):
-            made[setting, method] = {seed: times * models for seed, models in made[setting, "fedavg"].items()}
+    def shown(linear=(20.0, 25.0, 30.0), neither=2):
+        """Of three draws: the program's FedProx, and in how many neither FedAvg nor FedProx gets there."""
+        made = figures_of(name, lambda line: line.reported)  # FedDyn 32, FedAvg 136, FedProx 49
+        made[setting, feddyn.LINEAR] = dict(enumerate(linear))
+        for method in ("fedavg", "fedprox"):
+            made[setting, method] |= dict.fromkeys(range(neither), math.inf)
         return len(causes.shown(name, made))
 
-    assert shown() == 1
-    assert shown(others=math.inf) == 0  # in two of three draws neither gets there
-    assert shown(linear=1.0) == shown(proximal=0.9) == 0
+    assert shown() == shown(neither=3) == 1
+    assert shown(neither=1) == 0  # in two of three draws both get there
+    assert shown(linear=(20.0, 25.0, 33.0)) == 0  # FedDyn is ahead in one
+    assert shown(linear=(20.0, 25.0, math.inf)) == 0
+    assert shown(linear=(150.0, 150.0, 150.0), neither=3) == 0
 
 
 @pytest.mark.parametrize(
@@ -236,15 +250,22 @@ def test_the_cause_of_a_method_s_numbers_needs_the_program_s_alone_near_the_tabl
     assert shown(1.4, 1.0, seeds=2) == 0
 
 
-def test_the_cause_of_diverged_runs_needs_all_of_the_clipped_ones_to_arrive():
+def test_the_cause_of_diverged_runs_needs_the_clipped_ones_to_arrive_and_the_others_to_be_the_same():
     name = "speedup-table2-2nn"
 
     def shown(unclipped, clipped):
-        times = {"scaffold": unclipped, linear_speedup.CLIPPED: clipped}
-        return len(causes.shown(name, figures_of(name, lambda line: 5 * times.get(line.method, 1.0))))
+        """Rounds of three seeds."""
+        made = figures_of(name, lambda line: 5.0)
+        for setting, method in made:
+            if method in ("scaffold", linear_speedup.CLIPPED):
+                made[setting, method] = dict(enumerate(unclipped if method == "scaffold" else clipped))
+        return len(causes.shown(name, made))
 
-    assert shown(math.inf, 1.0) == 1
-    assert shown(1.0, 1.0) == shown(math.inf, math.inf) == 0
+    never = math.inf
+    assert shown((never,) * 3, (5.0, 6.0, 7.0)) == shown((never, 6.0, 7.0), (5.0, 6.0, 7.0)) == 1
+    assert shown((5.0, 6.0, 7.0), (5.0, 6.0, 7.0)) == shown((never,) * 3, (never,) * 3) == 0
+    assert shown((never,) * 3, (5.0, 6.0, never)) == 0
+    assert shown((never, 6.0, 7.0), (5.0, 6.0, 8.0)) == 0  # it changes more than who gets there
 
 
 def test_the_cause_of_feddr_s_figure_2_needs_feddr_ahead_in_every_seed():
@@ -302,6 +323,80 @@ def test_numbers_that_differ_without_a_cause_are_counted(records):
     assert "printed ones" not in papers.page(paper_of(r))
 
 
+def test_numbers_that_differ_are_counted_beside_a_cause_too(records, monkeypatch):
+    r = made_up()
+    monkeypatch.setitem(CAUSES, r.name, (Cause(NUMBERS, "It is slow.", lambda values: True),))
+    records(r, kept(r, (9.0, 10.0, 11.5), (8.0, 8.0, 8.1)))
+    page = papers.page(paper_of(r))
+    assert "- The numbers: It is slow." in page
+    assert "- The numbers: 1 of 2 printed ones are not" in page
+    assert "what of this is not explained above is not known" in page
+
+
+@pytest.mark.parametrize(
+    ("ours", "printed", "far"),
+    [
+        ((9.0, 10.0, 11.5), 10.0, False),
+        ((9.0, 10.0, 11.5), 25.0, True),
+        ((9.0, 10.0), 25.0, None),
+        ((9.0, 10.0, math.inf), 25.0, None),  # one more seed may have a number, or not
+        ((math.inf, math.inf, math.inf), 25.0, True),
+        ((math.inf, math.inf, math.inf), math.inf, False),
+        ((9.0, 10.0, math.inf), math.inf, True),
+        ((9.0, 10.0, 11.5), math.inf, True),
+        ((9.0, 10.0, 11.5), None, None),
+        ((), 25.0, None),
+    ],
+)
+def test_what_differs(ours, printed, far):
+    assert differs(ours, printed) is far
+
+
+def test_numbers_that_follow_from_others_are_not_counted(records):
+    """Mebibytes and seconds of so many rounds, and what stands beside a number that another figure has."""
+    r = made_up()
+    a, b = r.lines
+    far = (9.0, 10.0, 11.5), (8.0, 8.0, 8.1)
+    of_mib = b._replace(measure=dataclasses.replace(b.measure, counted="MiB"))
+    for other in (b._replace(combined=lambda x: x[0]), b._replace(beside=True), of_mib):
+        changed = dataclasses.replace(r, lines=(a, other))
+        records(changed, kept(changed, *far))
+        assert "printed ones" not in papers.page(paper_of(changed))
+        assert changed.published == (1 if other.beside else 2)
+
+
+def test_questions_of_ours_are_not_claims_of_the_paper(records):
+    r = made_up()
+    ours = r.claims[0]._replace(words="b is behind a", ours=True)
+    r = dataclasses.replace(r, claims=(*r.claims, ours))
+    records(r, kept(r, (30.0, 30.0, 30.0), (8.0, 8.0, 8.0)))
+    page = papers.page(paper_of(r))
+    before, after = page.split("Questions of ours")
+    assert "b is behind a" not in before
+    assert "| question | experiment | verdict |" in after
+    assert "| b is behind a (our question) | easy | does not hold" in after
+    assert "“b is behind a”" not in after  # what the paper does not say needs no cause
+    assert "“a is ahead of b” (easy): why this does not hold is not known." in after
+    assert "Questions of ours" not in papers.page(paper_of(made_up()))
+
+
+def test_many_methods_are_rows_and_what_was_not_run_is_a_sentence(records):
+    r = made_up(reported=(None, None))
+    names = [f"m{i}" for i in range(8)]
+    lines = tuple(r.lines[0]._replace(method=m) for m in names)
+    r = dataclasses.replace(r, lines=lines, claims=())
+    values = {("easy", m): {0: 1.0 + i} for i, m in enumerate(names[:7])}
+    records(r, Recorded(r.name, values, {}, 20, 600.0, MADE))
+    page = papers.page(paper_of(r))
+    assert "| method | easy |" in page
+    assert "| m6 | 7 |" in page
+    assert "Not run yet, everywhere or in part: m7." in page
+    assert "| m7 |" not in page
+    few = dataclasses.replace(r, lines=lines[:6])
+    records(few, Recorded(r.name, values, {}, 20, 600.0, MADE))
+    assert "| setting | m0 | m1 | m2 | m3 | m4 | m5 |" in papers.page(paper_of(few))
+
+
 def test_the_cause_of_feddyn_s_rows_of_1_percent_needs_both_kinds_of_cohorts(monkeypatch):
     name = "feddyn-mnist-2nn-iid-1%"
     program = find(f"{name}-authors-lower")
@@ -310,10 +405,12 @@ def test_the_cause_of_feddyn_s_rows_of_1_percent_needs_both_kinds_of_cohorts(mon
         """Models in proportion to the table's: ours, and with the program's cohorts, of which one method differs."""
         made = figures_of(program.name, lambda line: line.reported * (of_program if line.method == "fedavg" else 1.0))
         monkeypatch.setattr(causes.feddyn, "recorded", lambda r: Recorded(r.name, made, {}, 300, 1.0, {}))
-        return len(causes.shown(name, figures_of(name, lambda line: line.reported * own)))
+        found = causes.shown(name, figures_of(name, lambda line: line.reported * own))
+        return [CAUSES[name].index(cause) for cause in found]
 
-    assert shown(0.65, 1.05) == shown(0.65, 0.95) == 1
-    assert shown(0.65, 0.85) == shown(0.65, 1.2) == shown(0.95, 1.0) == 0
+    assert shown(0.65, 1.05) == shown(0.65, 0.95) == [0]
+    assert shown(0.65, 0.85) == shown(0.65, 1.17) == [1]  # half as far
+    assert shown(0.65, 0.8) == shown(0.65, 1.2) == shown(0.95, 1.0) == []
     monkeypatch.setattr(causes.feddyn, "recorded", lambda r: None)
     assert causes.shown(name, figures_of(name, lambda line: line.reported * 0.65)) == []
 

@@ -1,0 +1,64 @@
+"""Why a reproduction came out as it did: causes, how far our numbers are from the paper's, and what has no cause."""
+
+import math
+from collections.abc import Iterable
+
+from docs.causes import NUMBERS, shown
+from fedloom.reproductions.reproduction import Reproduction, Values
+from fedloom.reproductions.spread import FEW, Spread
+
+ROUNDED = 0.005  # printed numbers have two or three digits
+
+
+def why(r: Reproduction, values: Values) -> list[str]:
+    """How many of the paper's numbers are others, the causes that the figures support, and what is left without any."""
+    failed = [c for c in r.claims if r.verdict(c, values).kind == "does not hold"]
+    causes = [c for c in shown(r.name, values) if c.explains == NUMBERS or any(map(c.about, failed))]
+    unexplained = dict[str, list[str]]()
+    for claim in failed:
+        if not claim.ours and not any(c.about(claim) for c in causes):
+            unexplained.setdefault(claim.words, []).append(claim.setting)
+    open_ = [f"“{words}”{_settings(settings)}" for words, settings in unexplained.items()]
+    numbers = _numbers_that_differ(r, values)
+    if not causes and not open_ and not numbers:
+        return []
+    lines = ["", "Why:", ""]
+    lines += [f"- {'The numbers' if c.explains == NUMBERS else f'“{c.explains}”'}: {c.words}" for c in causes]
+    lines += [f"- {words}: why this does not hold is not known." for words in open_]
+    explained = any(c.explains == NUMBERS for c in causes)
+    rest = "what of this is not explained above is not known" if explained else "why is not known"
+    return lines + [f"- The numbers: {numbers}; {rest}."] * bool(numbers)
+
+
+def _numbers_that_differ(r: Reproduction, values: Values) -> str:
+    """How many of the paper's numbers are not such as one more seed of ours would give; empty if none can be said.
+
+    Those that follow from others are left out: seconds and bytes of so many rounds.
+    """
+    own = [line for line in r.lines if not line.beside and line.combined is None and line.measure.counted != "MiB"]
+    found = [differs(values.get((line.setting, line.method), {}).values(), line.reported) for line in own]
+    compared = [far for far in found if far is not None]
+    words = "printed ones are not what one more seed of ours would give, in 95% of cases"
+    return f"{sum(compared)} of {len(compared)} {words}" if any(compared) else ""
+
+
+def differs(ours: Iterable[float], printed: float | None) -> bool | None:
+    """Whether a printed number is not such as one more seed would give; None if our seeds do not say.
+
+    They do not if there are fewer than three, or if some of them have a number and others have none. What no seed of
+    ours reaches, but the paper does, is another number; and the other way round.
+    """
+    spread = Spread(tuple(ours))
+    if printed is None or len(spread.values) < FEW:
+        return None
+    if not len(spread.finite) or not math.isfinite(printed):
+        return len(spread.finite) > 0 or math.isfinite(printed)
+    range_ = spread.of_another
+    if range_ is None:
+        return None
+    rounded = ROUNDED * abs(printed)
+    return not range_[0] - rounded <= printed <= range_[1] + rounded
+
+
+def _settings(settings: list[str]) -> str:
+    return f" ({'; '.join(settings)})" if any(settings) else ""
