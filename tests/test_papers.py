@@ -320,6 +320,18 @@ def test_numbers_that_differ_without_a_cause_are_counted(records):
     records(r, kept(r, (9.0, 10.0, 11.5), (8.0, 18.0, 35.0)))
     assert "printed ones" not in papers.page(paper_of(r))
     records(r, kept(r, (90.0, 90.0), (8.0, 8.0)))  # two seeds have no interval
+    page = papers.page(paper_of(r))
+    assert "are not what one more seed" not in page
+    assert "- The numbers: 2 of 2 printed ones cannot be judged" in page
+
+
+def test_numbers_of_which_some_seeds_have_none_are_told_from_those_that_were_not_run(records):
+    r = made_up()
+    records(r, kept(r, (9.0, 10.0, math.inf), (8.0, 8.0, 8.1)))
+    page = papers.page(paper_of(r))
+    assert "1 of 1 printed ones are not what one more seed of ours would give" in page
+    assert "- The numbers: 1 of 2 printed ones cannot be judged" in page
+    records(r, kept(r, (9.0, 10.0, 11.5), ()))
     assert "printed ones" not in papers.page(paper_of(r))
 
 

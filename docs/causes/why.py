@@ -19,27 +19,32 @@ def why(r: Reproduction, values: Values) -> list[str]:
         if not claim.ours and not any(c.about(claim) for c in causes):
             unexplained.setdefault(claim.words, []).append(claim.setting)
     open_ = [f"“{words}”{_settings(settings)}" for words, settings in unexplained.items()]
-    numbers = _numbers_that_differ(r, values)
-    if not causes and not open_ and not numbers:
+    numbers, silent = _numbers(r, values)
+    if not causes and not open_ and not numbers and not silent:
         return []
     lines = ["", "Why:", ""]
     lines += [f"- {'The numbers' if c.explains == NUMBERS else f'“{c.explains}”'}: {c.words}" for c in causes]
     lines += [f"- {words}: why this does not hold is not known." for words in open_]
     explained = any(c.explains == NUMBERS for c in causes)
     rest = "what of this is not explained above is not known" if explained else "why is not known"
-    return lines + [f"- The numbers: {numbers}; {rest}."] * bool(numbers)
+    lines += [f"- The numbers: {numbers}; {rest}."] * bool(numbers)
+    return lines + [f"- The numbers: {silent}."] * bool(silent)
 
 
-def _numbers_that_differ(r: Reproduction, values: Values) -> str:
-    """How many of the paper's numbers are not such as one more seed of ours would give; empty if none can be said.
+def _numbers(r: Reproduction, values: Values) -> tuple[str, str]:
+    """How many of the paper's numbers are not such as one more seed of ours would give, and of how many it is open.
 
-    Those that follow from others are left out: seconds and bytes of so many rounds.
+    Each empty if there are none. Those that follow from others are left out: seconds and bytes of so many rounds.
     """
-    own = [line for line in r.lines if not line.beside and line.combined is None and line.measure.counted != "MiB"]
-    found = [differs(values.get((line.setting, line.method), {}).values(), line.reported) for line in own]
+    lines = [line for line in r.lines if not line.beside and line.combined is None and line.measure.counted != "MiB"]
+    own = [(values.get((line.setting, line.method), {}), line.reported) for line in lines]
+    found = [differs(of.values(), printed) for of, printed in own if of and printed is not None]
     compared = [far for far in found if far is not None]
     words = "printed ones are not what one more seed of ours would give, in 95% of cases"
-    return f"{sum(compared)} of {len(compared)} {words}" if any(compared) else ""
+    far = f"{sum(compared)} of {len(compared)} {words}" if any(compared) else ""
+    of_few = len(found) - len(compared)
+    words = "printed ones cannot be judged: ours have fewer than three seeds, or in some of them no number"
+    return far, f"{of_few} of {len(found)} {words}" if of_few else ""
 
 
 def differs(ours: Iterable[float], printed: float | None) -> bool | None:
