@@ -78,7 +78,7 @@ def _panel(words: str, grid: Grid, values: Sequence[float], scale: tuple[float, 
     middle = LEFT + wide * len(grid.xs) / 2
     cells += f'<text class="m" x="{n(middle)}" y="{bottom + 28}">{escape(grid.x)}</text>'
     cells += f'<text class="e" x="{LEFT - 6}" y="{TITLE - 6}">{escape(grid.y)}</text>'
-    return title(words) + cells
+    return title(words, 32) + cells  # which leaves the words beside it alone
 
 
 def _legend(scale: tuple[float, float], words: str) -> str:

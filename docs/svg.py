@@ -22,9 +22,9 @@ def svg(parts: Iterable[str], width: int, height: int) -> str:
     )
 
 
-def title(words: str) -> str:
-    """The heading of a panel."""
-    lines = textwrap.wrap(words, 38)
+def title(words: str, width: int = 38) -> str:
+    """The heading of a panel, in lines of so many characters."""
+    lines = textwrap.wrap(words, width)
     return "".join(
         f'<text class="m" x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{TITLE - 8 - 12 * (len(lines) - 1 - i)}">'
         f"{escape(line)}</text>"

@@ -54,12 +54,16 @@ def test_every_figure_has_runs_and_a_metric_that_they_evaluate(name):
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_a_target_is_looked_for_in_every_round(name):
-    """Of asyncFedDR, in which 20 replies are a round of the others: after each of these."""
+    """Of asyncFedDR, in which 20 replies are a round of the others: after each of these.
+
+    CIFAR-10 is evaluated every five rounds, where the table's smallest number of rounds is 543.
+    """
     r = find(name)
+    every = 5 if name == "feddyn-cifar10-cnn-iid-1%-authors-lower" else 1
     for line in r.lines:
         for e in map(r.experiments.get, line.runs):
             if line.measure.target is not None:
-                assert e.evaluate_every == (20 if e.engine == "events" else 1)
+                assert e.evaluate_every == (20 if e.engine == "events" else every)
 
 
 SEEDS = {"fedprox-stragglers": 10, "feddyn-table6": 5, "feddyn-table6-draws": 10, "feddane-variants": 5}
