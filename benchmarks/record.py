@@ -27,14 +27,15 @@ def main() -> None:
     for directory in given.directories:
         study = read_study(directory)
         reproduction = of_study(study)
-        about = next(r.about for r in study.results if r.finished)
+        if not (finished := [r for r in study.results if r.finished]):
+            raise SystemExit(f"{directory}: no run has finished, so there is nothing to record.")
         made = {
             "commit": study.about.get("commit") or given.commit,
             "date": datetime.date.fromtimestamp(
                 max(p.stat().st_mtime for p in pathlib.Path(directory).rglob("log*"))
             ).isoformat(),
             "processor": processor(),
-            "versions": about["versions"],
+            "versions": finished[0].about["versions"],
         }
         if made["commit"] is None:
             raise SystemExit(f"{directory} does not say which commit made it; give it with --commit.")
@@ -44,7 +45,7 @@ def main() -> None:
             old = from_json(path.read_text(), reproduction)
             if old.values:
                 try:
-                    found = together(old, found)
+                    found = together(old, found, reproduction)
                 except ValueError as error:
                     raise SystemExit(f"{error} {path} stays as it is.") from error
         path.parent.mkdir(exist_ok=True)

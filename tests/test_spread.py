@@ -3,22 +3,26 @@
 import dataclasses
 import json
 import math
+import subprocess
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from fedloom.experiments.about import commit
 from fedloom.experiments.study import Study
 from fedloom.reproductions import REPRODUCTIONS, find, planned, recorded_text
 from fedloom.reproductions import recording as module
 from fedloom.reproductions.merging import together
 from fedloom.reproductions.overview import LOCAL, entry, seconds_of
-from fedloom.reproductions.recording import POINTS, Curve, Points, Recorded, commit, from_json, mean_curve, record
+from fedloom.reproductions.recording import POINTS, Points, from_json, mean_curve, record
 from fedloom.reproductions.reproduction import Claim, Grid, Line, Reproduction, smaller
 from fedloom.reproductions.spread import Spread, Verdict, ratio
 from fedloom.tasks import TASKS, Measure
 from tests.test_claims import result
+from tests.test_project import ROOT
 
 
 def test_the_interval_is_student_s_for_logarithms():
@@ -55,10 +59,18 @@ def test_the_interval_covers_the_mean_19_times_in_20():
         ((math.inf, math.inf), "not reached (2 seeds)"),
         ((4.0, 9.0, math.inf), "6 (4 to 9), not reached in 1 of 3"),
         ((5.0, math.inf), "5, not reached in 1 of 2"),
+        ((10 / 72,) * 10, "0.1389 [0.139, 0.139]"),  # whatever logarithms make of the ends
     ],
 )
 def test_the_words_of_a_spread(values, words):
     assert Spread(values).words == words
+
+
+def test_a_spread_with_zeros_has_no_interval_with_negative_numbers_in_it():
+    """As of ratios of slopes, of which one is flat; numbers of both signs have one."""
+    assert Spread((0.0, 0.1, 0.5)).interval is None
+    assert Spread((0.0, 0.1, 0.5)).words == "0.2 (0 to 0.5)"
+    assert Spread((0.0, -0.1, 0.1)).interval is not None
 
 
 def test_a_ratio_is_of_the_same_seeds():
@@ -84,6 +96,7 @@ def test_a_ratio_is_of_the_same_seeds():
         ((False,) * 9 + (True,), "does not hold", "does not hold: true in 1 of 10 seeds"),
         ((True, None, True), "cannot be said", "cannot be said: true in 2 of 2 seeds, undecided in 1"),
         ((True,) * 6 + (None,), "holds", "holds in 6 of 6 seeds, undecided in 1"),
+        ((True,) * 3 + (None,), "cannot be said", "cannot be said: true in 3 of 3 seeds, undecided in 1"),
     ],
 )
 def test_verdicts(answers, kind, words):
@@ -246,61 +259,6 @@ def test_curves_are_means_over_seeds_and_thin():
     assert curve.values == pytest.approx([t + 1 for t in curve.rounds], rel=1e-3)
 
 
-def test_seeds_that_were_run_apart_are_one_record():
-    """By hand: seeds 0 and 1 first, then 1 again and 2, then 3; a mean of three curves has a third of each."""
-    key, first = ("s", "a"), {"date": "d1", "commit": "c1", "processor": "p1", "versions": {"jax": "1"}}
-
-    def made(values, curve, made, seconds=60.0, key=key):
-        curves = {"run": {"train loss": Curve((0, 1), curve, tuple(values))}}
-        return Recorded("x", {key: values}, curves, 5, seconds, made)
-
-    one = made({0: 10.0, 1: 20.0}, (4.0, 1.0), first)
-    again = together(one, made({1: 21.0, 2: 30.0}, (9.0, 9.0), {**first, "commit": "c2"}, 40.0))
-    assert again.values == {key: {0: 10.0, 1: 21.0, 2: 30.0}}
-    assert [(p["seeds"], p["commit"]) for p in again.parts] == [([1, 2], "c2"), ([0], "c1")]
-    assert again.seconds == 70.0  # a seed of the first two is left
-    assert again.curves["run"]["train loss"] == Curve((0, 1), (9.0, 9.0), (1, 2))  # the old mean has seed 1, too
-    newest = {**first, "commit": "c3", "versions": {"jax": "2"}}
-    last = together(again, made({3: 1.0}, (3.0, 6.0), newest))
-    assert [(p["seeds"], p["commit"]) for p in last.parts] == [([3], "c3"), ([1, 2], "c2"), ([0], "c1")]
-    assert last.curves["run"]["train loss"] == Curve((0, 1), (7.0, 8.0), (1, 2, 3))
-    assert "4 seeds" in last.how
-    assert "Seeds 1, 2 were recorded on d1 at commit c2 (p1; jax 1). Seed 0 was recorded on d1" in last.how
-    assert together(one, made({0: 1.0, 1: 2.0}, (0.0, 0.0), first)).parts[1:] == []
-    with pytest.raises(ValueError, match="x: runs of 4 rounds cannot be put beside those of 5"):
-        together(one, dataclasses.replace(one, rounds=4))
-    assert together(dataclasses.replace(one, rounds=4), one) is one
-
-
-def test_methods_that_were_run_apart_are_one_record():
-    """What a seed has not is added to it, and both parts say so, until all that was there has been run again."""
-    first = {"date": "d1", "commit": "c1", "processor": "p1", "versions": {"jax": "1"}}
-    second, third = ({**first, "date": date, "commit": commit} for date, commit in (("d2", "c2"), ("d3", "c3")))
-
-    def made(values, made):
-        return Recorded("x", values, {}, 5, 60.0, made)
-
-    one = made({("s", "a"): {0: 10.0, 1: 20.0}}, first)
-    more = together(one, made({("s", "b"): {1: 5.0, 2: 6.0}}, second))
-    assert more.values == {("s", "a"): {0: 10.0, 1: 20.0}, ("s", "b"): {1: 5.0, 2: 6.0}}
-    assert [(p["seeds"], p["commit"]) for p in more.parts] == [([1, 2], "c2"), ([0, 1], "c1")]
-    assert more.seconds == 120.0
-    assert "Seeds 0, 1 were in part recorded on d1 at commit c1" in more.how
-    half = together(more, made({("s", "b"): {1: 7.0}}, third))
-    assert half.values == {("s", "a"): {0: 10.0, 1: 20.0}, ("s", "b"): {1: 7.0, 2: 6.0}}
-    assert [(p["seeds"], p["commit"]) for p in half.parts] == [([1], "c3"), ([1, 2], "c2"), ([0, 1], "c1")]
-    assert "Seeds 1, 2 were in part recorded on d2 at commit c2" in half.how
-    assert "Seeds 0, 1 were in part recorded on d1 at commit c1" in half.how
-    last = together(more, made({("s", "a"): {1: 7.0}, ("s", "b"): {1: 8.0}}, third))
-    assert [(p["seeds"], p["commit"]) for p in last.parts] == [([1], "c3"), ([2], "c2"), ([0], "c1")]
-    assert last.values == {("s", "a"): {0: 10.0, 1: 7.0}, ("s", "b"): {1: 8.0, 2: 6.0}}
-    assert "in part" not in last.how
-    again = together(half, made({("s", "c"): {0: 1.0}}, third))  # made as the newest part was
-    assert [(p["seeds"], p["commit"]) for p in again.parts] == [([0, 1], "c3"), ([1, 2], "c2"), ([0, 1], "c1")]
-    whole = together(one, made({("s", "b"): {2: 5.0}}, first))
-    assert [p["seeds"] for p in whole.parts] == [[0, 1, 2]]
-
-
 def test_curves_of_other_settings_are_not_read():
     r = dataclasses.replace(small(), lines=small().lines[1:])  # searches have no curves
     kept = record(Study("", [x for seed in (0, 1) for x in runs(seed)]), r, {})
@@ -350,8 +308,14 @@ def test_every_task_has_its_cost_noted():
 
 
 def test_the_commit_of_a_checkout():
+    """As git itself says, and a + where files have been changed."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is not a checkout of git")
+    run = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=True)
+    changed = run(["git", "status", "--porcelain", "--untracked-files=no"]).stdout
     found = commit()
-    assert found is None or len(found.removesuffix("+")) >= 7
+    assert run(["git", "rev-parse", "HEAD"]).stdout.startswith(found.removesuffix("+"))
+    assert found.endswith("+") == bool(changed)
 
 
 def test_runs_that_diverged_are_named():
@@ -361,7 +325,7 @@ def test_runs_that_diverged_are_named():
     assert kept.made["diverged"] == {"b": [0, 2]}
     assert "Diverged: b (seeds 0, 2)." in kept.how
     assert from_json(kept.to_json(found), found).made["diverged"] == {"b": [0, 2]}
-    again = together(kept, record(Study("", runs(0)), found, {"commit": "abd"}))
+    again = together(kept, record(Study("", runs(0)), found, {"commit": "abd"}), found)
     assert again.made["diverged"] == {"b": [2]}  # seed 0 was run again
     assert "Diverged: b (seed 2)." in again.how
     search = [result("a 0", [9.0], seed=3, diverged=True, rounds=3), *runs(3)[1:]]
@@ -417,7 +381,7 @@ def test_some_runs_that_are_shorter_than_others_are_whole(tmp_path, monkeypatch)
     done = dataclasses.replace(result("b", [9.0, 1.0], seed=0), experiment=e)
     kept = record(Study("", [done]), found, {})
     assert (kept.rounds, kept.made) == (3, {})
-    both = together(record(Study("", runs(0)[:2]), found, {}), kept)
+    both = together(record(Study("", runs(0)[:2]), found, {}), kept, found)
     assert both.values["s", "b"] == {0: 1.0}
     assert both.values["s", "a"] == {0: 1.0}
     (tmp_path / "small.json").write_text(kept.to_json(found))
@@ -435,9 +399,9 @@ def test_the_points_of_a_grid_are_recorded_as_means_over_seeds():
     lost = record(Study("", runs(2, first=(9, 9, 9, 9))), found, {})
     assert math.isnan(lost.points["s", "a"].values[0])
     assert "null" in lost.to_json(found)
-    both = together(kept, record(Study("", runs(2, first=(9, 9, 9, 1))), found, {}))
+    both = together(kept, record(Study("", runs(2, first=(9, 9, 9, 1))), found, {}), found)
     assert both.points == {("s", "a"): Points((2.0, 1.0), (0, 1, 2))}  # (2 + 1 + 3) / 3
-    half = together(kept, lost).points["s", "a"]
+    half = together(kept, lost, found).points["s", "a"]
     assert math.isnan(half.values[0])
     assert half.values[1] == 1.0
     assert record(Study("", runs(0)[1:]), found, {}).points == {}  # not all points have been run

@@ -1,54 +1,105 @@
 """Records of runs that were made apart, as one."""
 
 import dataclasses
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedloom.reproductions.recording import Curve, Points, Recorded
-from fedloom.reproductions.reproduction import Values
+from fedloom.reproductions.reproduction import Reproduction, Values
 
+Key = TypeVar("Key", str, tuple[str, str])
 Means = TypeVar("Means", Curve, Points)
+Keys = set[tuple[str, str, int]]  # of which setting, method and seed
 
 
-def together(old: Recorded, new: Recorded) -> Recorded:
-    """Both, which were run apart: of a figure that both have for a seed, the new one. Longer runs win."""
+def together(old: Recorded, new: Recorded, reproduction: Reproduction) -> Recorded:
+    """Both, which were run apart: of a run and seed that both have, what the new one says. Longer runs win.
+
+    Not exact are the seconds, as all figures count as equally long, and the parts of older files, which do not name
+    their figures: each stays as long as an old figure of its seeds does. A figure of several runs stays until one
+    record has all of them again.
+    """
     if new.rounds > old.rounds:
         return new
     if new.rounds < old.rounds:
         raise ValueError(f"{new.name}: runs of {new.rounds} rounds cannot be put beside those of {old.rounds}.")
-    left = {seed for key, of in old.values.items() for seed in of if seed not in new.values.get(key, {})}
-    replaced = set(old.seeds) - left
+    before, now, runs = _figures(old.values), _figures(new.values), _runs(new, reproduction)
     both = {key: dict(sorted({**old.values.get(key, {}), **of}.items())) for key, of in new.values.items()}
     values: Values = {**old.values, **both}
-    parts = [{**part, "seeds": [seed for seed in part["seeds"] if seed not in replaced]} for part in old.parts]
-    newest = new.parts[0]
-    alike = [part for part in parts if {**part, "seeds": newest["seeds"]} == newest]  # a part of the same making
-    earlier = [part for part in parts if part["seeds"] and part not in alike]
-    seeds = sorted({*new.seeds}.union(*(part["seeds"] for part in alike)))
-    made = {**new.made, "newest seeds": seeds, "earlier": earlier} if earlier else dict(new.made)
-    lost = {run: [s for s in of if s not in replaced] for run, of in old.made.get("diverged", {}).items()}
-    for run, of in new.made.get("diverged", {}).items():
-        lost[run] = sorted({*lost.get(run, ()), *of})
-    if any(lost.values()):
-        made["diverged"] = {run: of for run, of in lost.items() if of}
-    seconds = old.seconds * (1 - len(replaced) / len(old.seeds)) + new.seconds
-    curves = dict(old.curves)
-    for run, found in new.curves.items():
-        before = old.curves.get(run, {})
-        curves[run] = {m: _mean_of(before[m], curve) if m in before else curve for m, curve in found.items()}
-    points = dict(old.points)
-    for key, of in new.points.items():
-        points[key] = _mean_of(old.points[key], of) if key in old.points else of
-    return Recorded(new.name, values, curves, new.rounds, seconds, made, points)
+    seconds = old.seconds * len(before - now) / len(before) + new.seconds
+    made = {**new.made, **_parts(old, new)}
+    if lost := _diverged(old) - runs | _diverged(new):
+        made["diverged"] = {run: [s for r, s in sorted(lost) if r == run] for run, _ in sorted(lost)}
+    # A mean goes with one of its seeds, which cannot be taken out of it.
+    curves = {k: of for k, of in old.curves.items() if not runs & {(k, s) for c in of.values() for s in c.seeds}}
+    points = {key: of for key, of in old.points.items() if not now & {(*key, s) for s in of.seeds}}
+    curves |= {run: _beside(curves.get(run, {}), of) for run, of in new.curves.items()}
+    return Recorded(new.name, values, curves, new.rounds, seconds, made, _beside(points, new.points))
+
+
+def _figures(values: Values) -> Keys:
+    return {(*key, seed) for key, of in values.items() for seed in of}
+
+
+def _runs(kept: Recorded, reproduction: Reproduction) -> set[tuple[str, int]]:
+    """The runs of its figures, with their seeds."""
+    figures = [(line.runs, kept.values.get((line.setting, line.method), ())) for line in reproduction.lines]
+    return {(run, seed) for runs, seeds in figures for run in runs for seed in seeds}
+
+
+def _diverged(kept: Recorded) -> set[tuple[str, int]]:
+    return {(run, seed) for run, seeds in kept.made.get("diverged", {}).items() for seed in seeds}
+
+
+def _parts(old: Recorded, new: Recorded) -> dict[str, Any]:
+    """What `made` says of the parts of both, if there are several: each has the figures that no later one replaced.
+
+    The earlier ones name theirs, as a seed may be in several; the rest is of the newest.
+    """
+    now = newest = _figures(new.values)
+    (how, _), *_ = _parts_of(new)
+    earlier = []
+    for part, figures in _parts_of(old):
+        left = figures - now
+        if part == how:
+            newest = newest | left
+        elif left:
+            named: dict[str, dict[str, list[int]]] = {}
+            for setting, method, seed in sorted(left):
+                named.setdefault(setting, {}).setdefault(method, []).append(seed)
+            earlier.append({"seeds": _seeds(left), **part, "figures": named})
+    return {"newest seeds": _seeds(newest), "earlier": earlier} if earlier else {}
+
+
+def _parts_of(kept: Recorded) -> list[tuple[dict[str, Any], Keys]]:
+    """When and with what its parts were made, the newest first, and the figures of each."""
+    figures = _figures(kept.values)
+    rest = figures.difference(*map(_named, kept.parts))
+    found = []
+    for part in kept.parts:
+        own = figures & _named(part) if "figures" in part else {f for f in rest if f[-1] in part["seeds"]}
+        found.append(({key: how for key, how in part.items() if key not in ("seeds", "figures")}, own))
+    return found
+
+
+def _named(part: Mapping[str, Any]) -> Keys:
+    lines = [(setting, m, seeds) for setting, of in part.get("figures", {}).items() for m, seeds in of.items()]
+    return {(setting, method, seed) for setting, method, seeds in lines for seed in seeds}
+
+
+def _seeds(figures: Keys) -> list[int]:
+    return sorted({seed for *_, seed in figures})
+
+
+def _beside(old: Mapping[Key, Means], new: Mapping[Key, Means]) -> dict[Key, Means]:
+    return {**old, **{key: _mean_of(old[key], mean) if key in old else mean for key, mean in new.items()}}
 
 
 def _mean_of(old: Means, new: Means) -> Means:
-    """The mean over the seeds of both, if they have the same rounds and no seed twice; else the one of more seeds."""
-    if set(old.seeds) <= set(new.seeds):
-        return new
-    same = dataclasses.replace(old, values=new.values, seeds=new.seeds) == new
-    if same and not set(old.seeds) & set(new.seeds):
+    """The mean over the seeds of both, which have none in common; of other rounds, the one of more seeds."""
+    if dataclasses.replace(old, values=new.values, seeds=new.seeds) == new:
         mean = np.average([old.values, new.values], axis=0, weights=[len(old.seeds), len(new.seeds)])
         values = tuple(float(f"{v:.4g}") for v in mean)
         return dataclasses.replace(new, values=values, seeds=(*old.seeds, *new.seeds))
