@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from docs.causes.why import why
+from docs.causes.why import beside, why
 from docs.pictures import picture
 from fedloom.data.catalogue import CATALOGUE
 from fedloom.reproductions import (
@@ -26,6 +26,7 @@ from fedloom.reproductions import (
 from fedloom.reproductions.overview import entry
 from fedloom.reproductions.recording import Recorded, recorded
 from fedloom.reproductions.reproduction import Finding, Values, not_run
+from fedloom.reproductions.spread import NOT_RUN
 
 DOCS = pathlib.Path(__file__).parent
 PICTURES = "assets/papers"  # in docs
@@ -154,19 +155,19 @@ def _questions(paper: Paper, kept: dict[str, Recorded]) -> list[str]:
 
 
 def _claims(paper: Paper, kept: dict[str, Recorded], ours: bool) -> list[str]:
-    """Every claim once for each experiment that was recorded, and once for all that were not."""
+    """Every claim once for each experiment whose record is about it, and once for all others."""
     every = dict.fromkeys(claim.words for r in paper.reproductions for claim in r.claims if claim.ours is ours)
     rows = []
     for words in every:
         having = [r for r in paper.reproductions if any(c.words == words for c in r.claims)]
-        for r in having:
-            if r.name in kept:
-                verdicts = "<br>".join(verdicts_of(r, words, kept[r.name].values))
-                rows.append((words, f"[`{r.name}`](#{anchor(r.name)})", verdicts))
-        others = [r for r in having if r.name not in kept]
+        verdicts = {r: verdicts_of(r, words, kept[r.name].values) for r in having if r.name in kept}
+        found = {r: of for r, of in verdicts.items() if not all(verdict.startswith(NOT_RUN) for verdict in of)}
+        rows += [(words, f"[`{r.name}`](#{anchor(r.name)})", "<br>".join(of)) for r, of in found.items()]
+        others = [r for r in having if r not in found]
         if others:
             names = f"`{others[0].name}`" if len(others) == 1 else f"{len(others)} experiments"
-            rows.append((words, f"{names}, [missing](#missing)", "not run yet"))
+            link = "" if all(r in verdicts for r in others) else ", [missing](#missing)"
+            rows.append((words, names + link, "not run yet"))
     return _table(("question" if ours else "claim", "experiment", "verdict"), rows)
 
 
@@ -192,9 +193,10 @@ def _section(r: Reproduction, kept: Recorded) -> list[str]:
         lines += ["", f"![What was recorded of {r.name}]({PICTURES}/{picture_name(r)})"]
     measured = "; ".join(dict.fromkeys(line.measure.words for line in r.lines))
     lines += ["", f"Figures: {measured}. {_evaluated(r)}", "", *_figures(r, findings)]
+    lines += ["", distances] if (distances := beside(r, kept.values)) else []
     if r.claims:
-        rows = [(f.paper, f.setting, f.verdict, f.ratio) for f in findings if f.verdict]
-        lines += ["", *_table(("claim", "setting", "verdict", "ratio"), rows)]
+        rows = [(f.paper, f.setting, f.verdict, f.ratio) for f in findings if f.verdict and f.there]
+        lines += ["", *_table(("claim", "setting", "verdict", "ratio"), rows)] if rows else []
     return lines + why(r, kept.values)
 
 

@@ -13,7 +13,6 @@ import pytest
 import fedloom as fl
 from fedloom import cli
 from fedloom.data.catalogue import CATALOGUE
-from fedloom.reproductions.recording import digests
 
 
 def run(capsys, *arguments):
@@ -371,78 +370,6 @@ def test_every_command_has_help(capsys, command):
         cli.main([command, "--help"])
     assert done.value.code == 0
     assert command in capsys.readouterr().out
-
-
-def test_reproductions_are_listed(capsys, monkeypatch, tmp_path):
-    """With how their data can be had, if they are not there, and what has been recorded."""
-    monkeypatch.setenv("FEDLOOM_DATA", str(tmp_path))
-    monkeypatch.setattr("fedloom.reproductions.recording.PLACES", (tmp_path,))
-    code, out, _ = run(capsys, "reproduce", "--list")
-    assert code == 0
-    head, *rows = (re.split(r"  +", line.strip()) for line in out.splitlines())
-    assert head == ["name", "data", "published numbers", "recorded", "time"]
-    assert [row[0] for row in rows] == list(fl.reproductions.REPRODUCTIONS)
-    rows = {row[0]: row[1:] for row in rows}
-    assert rows["feddyn-table6"][:3] == ["-", "16", "-"]  # four methods on four sets
-    assert rows["speedup-figures"][:3] == ["mnist (fedloom download mnist)", "0", "-"]
-    assert all(re.fullmatch(r"about \d+ (min|h|days) on 2 cores", row[3]) for row in rows.values())
-    record = {"name": "speedup-figures", "rounds": 50, "asked rounds": 50, "seconds": 600, "figures": [], "curves": []}
-    found = fl.reproductions.find("speedup-figures")
-    line = found.lines[0]
-    figure = {
-        "setting": line.setting,
-        "method": line.method,
-        "measured": line.measure.words,
-        "settings": digests(found, 50)[line.setting, line.method],
-        "seeds": {"0": 1.0, "1": 2.0},
-    }
-    (tmp_path / "speedup-figures.json").write_text(json.dumps(record | {"figures": [figure]}))
-    (tmp_path / "mnist").mkdir()
-    for file in CATALOGUE["mnist"]:
-        (tmp_path / file.path).touch()
-    _, out, _ = run(capsys, "reproduce", "--list")
-    row = next(line for line in out.splitlines() if line.startswith("speedup-figures "))
-    figures = 2 * len(found.lines)
-    assert re.split(r"  +", row.strip())[1:] == [
-        "mnist",
-        "0",
-        f"2 seeds, 50 of 100 rounds, 2 of {figures} figures",
-        "10 min",
-    ]
-
-
-def test_what_is_recorded_is_shown_without_a_run(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("fedloom.reproductions.recording.PLACES", (tmp_path / "recorded",))
-    code, out, _ = run(capsys, "reproduce", "fedprox-stragglers", "--recorded")
-    assert (code, out) == (0, "Nothing has been recorded of fedprox-stragglers.\n")
-    (tmp_path / "recorded").mkdir()
-    found = fl.reproductions.find("fedprox-stragglers")
-    figures = [
-        {
-            "setting": line.setting,
-            "method": line.method,
-            "measured": line.measure.words,
-            "seeds": dict.fromkeys("012", 0.5),
-        }
-        | {"settings": digests(found)[line.setting, line.method]}
-        for line in found.lines
-    ]
-    record = {"name": "fedprox-stragglers", "rounds": 200, "seconds": 60, "date": "2026-01-02", "commit": "abc"}
-    (tmp_path / "recorded/fedprox-stragglers.json").write_text(json.dumps(record | {"figures": figures, "curves": []}))
-    code, out, _ = run(capsys, "reproduce", "fedprox-stragglers", "--recorded")
-    assert code == 0
-    assert out.count("0.5 [0.5, 0.5]") == 9
-    assert out.count("does not hold: true in 0 of 3 seeds") == 4  # what is equal is not below
-    assert "Recorded on 2026-01-02 at commit abc: 3 seeds, 1 minute of runs in all" in out
-    assert "ot run" not in out
-    (tmp_path / "recorded/fedprox-stragglers.json").write_text(
-        json.dumps(record | {"figures": figures[:1], "curves": []})
-    )
-    code, out, _ = run(capsys, "reproduce", "fedprox-stragglers", "--recorded")
-    assert out.count("0.5 [0.5, 0.5]") == 1
-    assert "Not run yet, everywhere or in part: fedprox, mu=0; fedprox; Synthetic(1, 1), 50% stragglers; " in out
-    assert out.count("ot run") == 1 + 4  # there are no rows of such figures, but of the four claims
-    assert [path.name for path in tmp_path.iterdir()] == ["recorded"]
 
 
 def test_the_picture_of_a_split(capsys, tmp_path):

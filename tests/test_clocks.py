@@ -229,7 +229,7 @@ def test_the_command_shows_the_clock(capsys, tmp_path, monkeypatch):
 
 
 def test_figure_6_of_feddr_is_an_experiment_on_a_clock():
-    figure = REPRODUCTIONS["feddr-fig6"]
+    figure = REPRODUCTIONS["feddr-figure6"]
     runs = figure.experiments
     assert runs["feddr"].system == runs["asyncfeddr"].system
     # As much of the clock: 20 users, 1 to 2 times as fast as the slowest, whose reply takes a round's time.

@@ -257,7 +257,10 @@ def test_other_versions_do_not_mix(tmp_path, monkeypatch):
             extend(tmp_path / "a", **added)
 
 
-def test_a_reproduction_can_get_seeds_only(tmp_path):
+def test_a_reproduction_can_get_seeds_only(tmp_path, monkeypatch):
+    """Which it notes if they are run at another commit."""
+    monkeypatch.setattr("fedloom.reproductions.commit", lambda: "c1")
+    monkeypatch.setattr("fedloom.experiments.about.commit", lambda: "c2")
     fl.reproductions.reproduce("fedprox-stragglers", seeds=1, rounds=1, directory=tmp_path / "a")
     with pytest.raises(ValueError, match="only seeds can be added"):
         extend(tmp_path / "a", rounds=2)
@@ -265,6 +268,8 @@ def test_a_reproduction_can_get_seeds_only(tmp_path):
     grown = extend(tmp_path / "a", seeds=2)
     assert len(grown.results) == 2 * len(before)
     assert before.items() <= logs(tmp_path / "a").items()
+    assert grown.about["commit"] == read_study(tmp_path / "a").about["commit"] == "c1 and c2"
+    assert extend(tmp_path / "a", seeds=3).about["commit"] == "c1 and c2"
 
 
 # Seeds that are added until the results decide.

@@ -21,6 +21,7 @@ from fedloom.cohorts import (
 from fedloom.data import splits
 from fedloom.regularizers import l1
 from fedloom.reproductions import find
+from fedloom.solvers import SGD
 from fedloom.tasks import TASKS, Measure
 
 SETS = {"Synthetic-IID": "iid", "Synthetic(0, 0)": "0-0", "Synthetic(0.5, 0.5)": "0.5-0.5", "Synthetic(1, 1)": "1-1"}
@@ -445,6 +446,26 @@ def test_rows_of_1_percent_with_the_cohorts_of_the_authors_program(kind):
         assert e.cohort == bernoulli(0.01)
         assert other.experiments[name] == dataclasses.replace(e, cohort=seeded_bernoulli(0.01), rounds=300)
     assert max(line.reported for line in other.lines if "scaffold" not in line.method) < 300
+
+
+def test_cifar_10_at_1_percent_with_the_cohorts_of_the_authors_program():
+    """Table 5's lower row of CIFAR-10 iid: E = 5, 10 steps in an epoch of 500 images, so 50 for SCAFFOLD; no decay."""
+    r = find("feddyn-cifar10-cnn-iid-1%-authors-lower")
+    solver = SGD(0.1, batch_size=50, epochs=5, weight_decay=1e-3, clip=10.0)
+    steps = dataclasses.replace(solver, epochs=1, steps=50)
+    assert {name: (e.algorithm, e.solver) for name, e in r.experiments.items()} == {
+        "feddyn": (FedDyn(0.01), solver),
+        "scaffold": (Scaffold(), dataclasses.replace(steps, clip=None)),
+        "fedavg": (FedAvg(), solver),
+        "fedprox": (FedProx(1e-4), solver),
+        "scaffold, as in the program": (Scaffold(divisor=50 * 0.1), steps),
+    }
+    assert {(e.cohort, e.rounds, e.evaluate_every) for e in r.experiments.values()} == {
+        (seeded_bernoulli(0.01), 1000, 5)
+    }
+    printed = {line.method: line.reported for line in r.lines if not line.beside}
+    assert printed == {"feddyn": 543, "scaffold": 1150, "fedavg": 603, "fedprox": 707}
+    assert {line.measure for line in r.lines} == {Measure("last models test accuracy", 0.816, "models")}
 
 
 @pytest.mark.parametrize(

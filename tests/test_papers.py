@@ -10,7 +10,7 @@ import pytest
 
 from docs import causes, papers, reproductions
 from docs.causes import CAUSES, NUMBERS, Cause
-from docs.causes.why import differs
+from docs.causes.why import beside, differs
 from docs.pictures import OURS, PAPER, Axis, axis, picture
 from fedloom.experiments import experiment
 from fedloom.reproductions import REPRODUCTIONS, feddyn, find, linear_speedup, recording
@@ -225,6 +225,24 @@ def test_the_cause_of_fedprox_s_lead_needs_it_without_the_square_only():
     assert shown(linear=(150.0, 150.0, 150.0), neither=3) == 0
 
 
+def test_the_cohorts_explain_a_row_of_1_percent_as_far_as_its_numbers_say(records):
+    """Our models in proportion to the table's, with independent cohorts and with those of the program."""
+    name = "feddyn-mnist-2nn-dir0.6-1%"
+    program = find(f"{name}-authors-lower")
+
+    def shown(own, programs, seeds=3):
+        made = figures_of(name, lambda line: line.reported * own)
+        other = figures_of(program.name, lambda line: line.reported * programs, seeds)
+        records(program, Recorded(program.name, other, {}, 300, 60.0, MADE))
+        return [cause.words.split(".")[0].split(":")[0] for cause in causes.shown(name, made)]
+
+    assert shown(0.7, 1.05) == shown(0.7, 0.95) == ["The cohorts"]
+    assert shown(0.7, 1.14) == ["The cohorts, for the most part"]
+    assert shown(0.7, 1.2) == shown(0.7, math.inf) == ["Not the cohorts alone"]
+    assert shown(1.0, 1.05) == shown(1.0, 1.2) == []  # nothing is to be explained
+    assert shown(0.7, 1.05, seeds=2) == []
+
+
 @pytest.mark.parametrize(
     ("name", "method", "changed"),
     [
@@ -242,12 +260,15 @@ def test_the_cause_of_a_method_s_numbers_needs_the_program_s_alone_near_the_tabl
         (key,) = (key for key in made if key[1] == changed)
         made[key][2] *= last
         made[key] = {seed: models for seed, models in made[key].items() if seed < seeds}
-        return len(causes.shown(name, made))
+        return [
+            "not explained" if "not explained" in cause.words else "explained" for cause in causes.shown(name, made)
+        ]
 
-    assert shown(1.4, 1.05) == shown(0.8, 0.95) == shown(math.inf, 1.0) == 1
-    assert shown(1.4, 1.2) == shown(1.05, 1.05) == shown(1.4, 1.0, last=math.inf) == 0
-    assert shown(1.12, 1.09) == shown(0.88, 0.91) == 0  # on either side of the edge, and hardly apart
-    assert shown(1.4, 1.0, seeds=2) == 0
+    assert shown(1.4, 1.05) == shown(0.8, 0.95) == shown(math.inf, 1.0) == ["explained"]
+    assert shown(1.4, 1.2) == shown(1.4, 0.8) == shown(1.4, 1.0, last=math.inf) == ["not explained"]
+    assert shown(1.05, 1.05) == shown(1.05, 1.4) == []  # there is nothing to explain
+    assert shown(1.12, 1.09) == shown(0.88, 0.91) == []  # on either side of the edge, and hardly apart
+    assert shown(1.4, 1.0, seeds=2) == shown(1.4, 1.4, seeds=2) == []
 
 
 def test_the_cause_of_diverged_runs_needs_the_clipped_ones_to_arrive_and_the_others_to_be_the_same():
@@ -354,7 +375,7 @@ def test_numbers_that_differ_are_counted_beside_a_cause_too(records, monkeypatch
         ((9.0, 10.0, math.inf), 25.0, None),  # one more seed may have a number, or not
         ((math.inf, math.inf, math.inf), 25.0, True),
         ((math.inf, math.inf, math.inf), math.inf, False),
-        ((9.0, 10.0, math.inf), math.inf, True),
+        ((9.0, 10.0, math.inf), math.inf, None),
         ((9.0, 10.0, 11.5), math.inf, True),
         ((9.0, 10.0, 11.5), None, None),
         ((), 25.0, None),
@@ -362,6 +383,29 @@ def test_numbers_that_differ_are_counted_beside_a_cause_too(records, monkeypatch
 )
 def test_what_differs(ours, printed, far):
     assert differs(ours, printed) is far
+
+
+def test_how_many_printed_numbers_are_near_ours():
+    """The table has 10 and 25; means are geometric."""
+    r = made_up()
+
+    def words(a, b):
+        return beside(r, kept(r, a, b).values)
+
+    assert words((10.9,), (22.6,)) == "Our means are within 10% of 2 of 2 printed numbers, below 0 and above 0."
+    assert words((11.1,), (22.4,)) == "Our means are within 10% of 0 of 2 printed numbers, below 1 and above 1."
+    assert words((5.0, 20.0), (25.0, 25.0)).startswith("Our means are within 10% of 2 of 2 printed numbers")
+    some = words((10.0, math.inf), (25.0, 25.0))
+    assert some.startswith("Our means are within 10% of 1 of 2 printed numbers, below 0 and above 0. The others")
+    assert beside(made_up(reported=(10.0, None)), kept(r, (10.0,), (25.0,)).values) == ""  # the table says one number
+
+
+def test_a_question_that_the_record_has_no_figures_of_is_not_answered(records):
+    r = dataclasses.replace(made_up(), claims=(Claim("a is ahead of b", below, "easy")._replace(ours=True),))
+    records(r, dataclasses.replace(kept(r, (4.0,), ()), values={("easy", "a"): {0: 4.0}}))
+    page = papers.page(paper_of(r))
+    assert cells(page, "a is ahead of b") == [["a is ahead of b", "`made-up`", "not run yet"]]
+    assert "our question" not in page
 
 
 def test_numbers_that_follow_from_others_are_not_counted(records):

@@ -6,10 +6,11 @@ import json
 import pytest
 
 from fedloom.experiments import Experiment
+from fedloom.experiments.about import commit
 from fedloom.experiments.study import Study, read_study
 from fedloom.reproductions import REPRODUCTIONS, find, reproduce, text
 from fedloom.reproductions.linear_speedup import CLIPPED
-from fedloom.reproductions.recording import PLACES, commit, digests, file_name, from_json
+from fedloom.reproductions.recording import PLACES, digests, file_name, from_json, record
 from fedloom.tasks import TASKS
 
 EMBEDDED = [name for name, r in REPRODUCTIONS.items() if not r.needs]
@@ -165,7 +166,7 @@ def test_a_short_run_from_its_start_to_its_text(tmp_path, monkeypatch):
     }
     monkeypatch.setitem(REPRODUCTIONS, whole.name, dataclasses.replace(whole, **part))
     made = reproduce("feddyn-table6", seeds=[3], rounds=2, directory=tmp_path / "runs")
-    assert made.about == {"kind": "reproduction", "name": "feddyn-table6", "commit": commit()}
+    assert made.about == {"kind": "reproduction", "name": "feddyn-table6", "commit": commit(), "rounds": 2}
     assert made.target == ("last models train loss", 0.1205)
     points = ["feddyn 0", "feddyn 1", "scaffold 0", "fedavg 0", "fedprox 0"]
     assert [r.name.removeprefix("type2, loss 0.1205, ") for r in made.results] == points
@@ -189,6 +190,18 @@ def test_rounds_shorten_all_runs_in_proportion():
     assert r.runs(seeds=(4, 5))[1][1].seed == 5
 
 
+def test_shortened_runs_are_of_so_many_rounds_as_was_asked_for(tmp_path):
+    """Also if only some of them were made, which have fewer: FedPD has 66 of 200 rounds, here 1 of 3."""
+    made = reproduce("feddr-figure3", seeds=1, rounds=3, only=["Synthetic(0, 0), fedpd"], directory=tmp_path / "a")
+    assert {r.experiment.rounds for r in made.results} == {1}
+    r = find("feddr-figure3")
+    assert r.rounds_of(made) == r.rounds_of(read_study(tmp_path / "a")) == 3
+    assert "only 3 of 200 rounds" in text(made)
+    found = record(made, r, {"commit": "abc"})
+    assert found.rounds == 3
+    assert found.command.endswith("--seeds 0, --rounds 3")
+
+
 def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match=r"no experiment 'feddane-figur1' to .* Did you mean 'feddane-figure1'"):
         reproduce("feddane-figur1")
@@ -196,7 +209,11 @@ def test_an_unknown_name_is_refused_with_the_nearest():
 
 @pytest.mark.parametrize(
     ("fields", "words"),
-    [({"rounds": 0}, "rounds must be a positive integer, got 0"), ({"seeds": []}, "seeds must list at least one seed")],
+    [
+        ({"rounds": 0}, "rounds must be a positive integer, got 0"),
+        ({"rounds": 301}, "rounds: the longest run of feddyn-table6 has 300, fewer than 301"),
+        ({"seeds": []}, "seeds must list at least one seed"),
+    ],
 )
 def test_bad_numbers_are_refused(fields, words):
     with pytest.raises(ValueError, match=words):

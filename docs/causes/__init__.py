@@ -7,17 +7,15 @@ the runs cannot show has no place here, however likely it is.
 from docs.causes import feddane, feddr, feddyn, fedopt, linear_speedup
 from docs.causes.cause import NUMBERS as NUMBERS
 from docs.causes.cause import Cause as Cause
-from docs.causes.cause import Causes
+from docs.causes.cause import Causes, enough
 from fedloom.reproductions.reproduction import Values
-from fedloom.reproductions.spread import FEW
 
 CAUSES: Causes = {**feddyn.CAUSES, **linear_speedup.CAUSES, **feddane.CAUSES, **feddr.CAUSES, **fedopt.CAUSES}
 
 
 def shown(name: str, values: Values) -> list[Cause]:
     """The causes that the recorded figures of a reproduction support; those of too few seeds count as missing."""
-    enough = {key: of for key, of in values.items() if len(of) >= FEW}
-    return [cause for cause in CAUSES.get(name, ()) if _supported(cause, enough)]
+    return [cause for cause in CAUSES.get(name, ()) if _supported(cause, enough(values))]
 
 
 def _supported(cause: Cause, values: Values) -> bool:

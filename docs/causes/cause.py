@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 from fedloom.reproductions import find
 from fedloom.reproductions.reproduction import Claim, Values
+from fedloom.reproductions.spread import FEW
 
 NUMBERS = "the numbers"  # what a cause explains, if it is not a claim
+NEAR = 0.1  # a mean that is near a printed number, in proportion to it
 
 
 class Cause(NamedTuple):
@@ -24,6 +26,11 @@ class Cause(NamedTuple):
 
 # By the name of the reproduction.
 Causes = dict[str, tuple[Cause, ...]]
+
+
+def enough(values: Values) -> Values:
+    """The figures that a cause may rest on."""
+    return {key: of for key, of in values.items() if len(of) >= FEW}
 
 
 def in_every_seed(name: str, words: str, values: Values) -> bool:

@@ -1,9 +1,8 @@
 """Why claims of FedDR come out otherwise."""
 
 from docs.causes.cause import Cause, Causes
+from fedloom.reproductions.feddr import ALIKE
 from fedloom.reproductions.reproduction import Values
-
-ALIKE = "FedDR and FedPD are comparable (within 10%)"
 
 
 def _feddr_is_ahead(values: Values) -> bool:

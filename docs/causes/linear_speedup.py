@@ -43,7 +43,10 @@ def _one_worker_s_images(values: Values) -> bool:
 
 
 def _clipping_tames(values: Values) -> bool:
-    """On digits_2 some runs of SCAFFOLD never get there, and all with clipped steps do; the others are the same."""
+    """On the last worker's images of digits_2 some runs of SCAFFOLD never get there, and all with clipped steps do.
+
+    The others are the same.
+    """
     settings = {s for s, _ in values if "digits_2" in s and "on the last" in s}
     both = [(v, values[s, CLIPPED][seed]) for s in settings for seed, v in values[s, "scaffold"].items()]
     lost = [clipped for own, clipped in both if math.isinf(own)]
@@ -87,9 +90,9 @@ CAUSES: Causes = {
         name: (
             Cause(
                 NUMBERS,
-                "Steps without clipping are why SCAFFOLD does not get to 95% in every run on digits_2: with steps that "
-                "are clipped as FedAvg's are, it does. Where it gets there without, clipping changes no number, so it "
-                "explains nothing else.",
+                "Steps without clipping are why SCAFFOLD does not get to 95% on the last worker's images in every run "
+                "on digits_2: with steps that are clipped as FedAvg's are, it does. Where it gets there without, "
+                "clipping changes none of these numbers, so it explains no other.",
                 _clipping_tames,
             ),
         )

@@ -1,13 +1,33 @@
 """Why a reproduction came out as it did: causes, how far our numbers are from the paper's, and what has no cause."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from docs.causes import NUMBERS, shown
+from docs.causes.cause import NEAR
 from fedloom.reproductions.reproduction import Reproduction, Values
 from fedloom.reproductions.spread import FEW, Spread
 
 ROUNDED = 0.005  # printed numbers have two or three digits
+
+
+def beside(r: Reproduction, values: Values) -> str:
+    """How many of the paper's numbers are near our means, and on which side the others are; empty if it prints few.
+
+    A mean of those seeds that get there is none of all of them, so it is not compared.
+    """
+    pairs = [(Spread(tuple(of.values())), printed) for of, printed in _printed(r, values)]
+    if len(pairs) < 2:
+        return ""
+    whole = [(of, printed) for of, printed in pairs if len(of.finite) == len(of.values) and math.isfinite(printed)]
+    apart = [of.mean / printed - 1 for of, printed in whole]
+    below, above = sum(d < -NEAR for d in apart), sum(d > NEAR for d in apart)
+    near = len(apart) - below - above
+    words = (
+        f"Our means are within {NEAR:.0%} of {near} of {len(pairs)} printed numbers, below {below} and above {above}."
+    )
+    rest = len(pairs) > len(whole)
+    return f"{words} The others cannot be compared: some seed of ours, or the paper, has no number." if rest else words
 
 
 def why(r: Reproduction, values: Values) -> list[str]:
@@ -34,17 +54,25 @@ def why(r: Reproduction, values: Values) -> list[str]:
 def _numbers(r: Reproduction, values: Values) -> tuple[str, str]:
     """How many of the paper's numbers are not such as one more seed of ours would give, and of how many it is open.
 
-    Each empty if there are none. Those that follow from others are left out: seconds and bytes of so many rounds.
+    Each empty if there are none.
     """
-    lines = [line for line in r.lines if not line.beside and line.combined is None and line.measure.counted != "MiB"]
-    own = [(values.get((line.setting, line.method), {}), line.reported) for line in lines]
-    found = [differs(of.values(), printed) for of, printed in own if of and printed is not None]
+    found = [differs(of.values(), printed) for of, printed in _printed(r, values)]
     compared = [far for far in found if far is not None]
     words = "printed ones are not what one more seed of ours would give, in 95% of cases"
     far = f"{sum(compared)} of {len(compared)} {words}" if any(compared) else ""
     of_few = len(found) - len(compared)
     words = "printed ones cannot be judged: ours have fewer than three seeds, or in some of them no number"
     return far, f"{of_few} of {len(found)} {words}" if of_few else ""
+
+
+def _printed(r: Reproduction, values: Values) -> list[tuple[Mapping[int, float], float]]:
+    """Our figures and the paper's number, of all that have both.
+
+    Those that follow from others are left out: seconds and bytes of so many rounds.
+    """
+    lines = [line for line in r.lines if not line.beside and line.combined is None and line.measure.counted != "MiB"]
+    own = [(values.get((line.setting, line.method), {}), line.reported) for line in lines]
+    return [(of, printed) for of, printed in own if of and printed is not None]
 
 
 def differs(ours: Iterable[float], printed: float | None) -> bool | None:
@@ -56,11 +84,13 @@ def differs(ours: Iterable[float], printed: float | None) -> bool | None:
     spread = Spread(tuple(ours))
     if printed is None or len(spread.values) < FEW:
         return None
-    if not len(spread.finite) or not math.isfinite(printed):
-        return len(spread.finite) > 0 or math.isfinite(printed)
+    if not len(spread.finite):
+        return math.isfinite(printed)
     range_ = spread.of_another
     if range_ is None:
         return None
+    if not math.isfinite(printed):
+        return True
     rounded = ROUNDED * abs(printed)
     return not range_[0] - rounded <= printed <= range_[1] + rounded
 

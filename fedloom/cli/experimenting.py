@@ -27,7 +27,8 @@ from fedloom.experiments.recipe import recipe
 from fedloom.experiments.settings import experiment, from_toml
 from fedloom.experiments.side_by_side import run_side_by_side
 from fedloom.experiments.spread import spread_alone, spread_batches
-from fedloom.experiments.study import RunEach, run_all, run_alone
+from fedloom.experiments.study import RunEach, check_runs, run_all, run_alone
+from fedloom.experiments.study_file import refuse_study
 from fedloom.experiments.sweeps import Select, sweep
 from fedloom.experiments.text import columns
 from fedloom.experiments.tuning import COMPARISON, TUNING
@@ -280,6 +281,9 @@ def _reproduce(given: argparse.Namespace) -> int:
     runs = fedloom.reproductions.planned(given.name, seeds, given.rounds, given.missing, given.only)
     if given.dry_run:
         return say_how_long(runs)
+    opened, directory = [sinks.sink(s) for s in given.sink], new_directory(given, given.name)
+    refuse_study(directory)
+    check_runs(runs[:1], None)  # all are checked before the first is run; this one needs the data
     if known and not given.json and not given.quiet:
         print(f"{known}\n\nNow the runs:\n", flush=True)
     study = fedloom.reproductions.reproduce(
@@ -288,9 +292,9 @@ def _reproduce(given: argparse.Namespace) -> int:
         rounds=given.rounds,
         missing=given.missing,
         only=given.only,
-        directory=new_directory(given, given.name),
+        directory=directory,
         progress=progress(given),
-        sinks=[sinks.sink(s) for s in given.sink],
+        sinks=opened,
     )
     return conclude(study, given)
 

@@ -6,6 +6,7 @@ import pathlib
 import re
 import shlex
 import sys
+from typing import Any
 
 import fedloom
 from fedloom.cli.interruption import Interruptible
@@ -129,7 +130,7 @@ def conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | 
         path = report.write(study, place)
         forget()  # there is nothing left to resume if the output cannot be written
     if given.json:
-        print(json.dumps({"table": report.plain(study), "report": str(path)}))
+        print(json.dumps({**_plain(study), "report": str(path)}))
     else:
         print(f"\nreport: {path}")
     damaged = [r for r in study.results if r.damaged is not None]
@@ -141,6 +142,14 @@ def conclude(study: Study, given: argparse.Namespace, directory: pathlib.Path | 
     if lost:
         return 2
     return 3 if all(r.diverged for r in study.results) else 0
+
+
+def _plain(study: Study) -> dict[str, Any]:
+    """What came out, as JSON."""
+    table = {"table": fedloom.report.plain(study)}
+    if study.about.get("kind") != "reproduction":
+        return table
+    return table | {"findings": [finding._asdict() for finding in fedloom.reproductions.outcome(study)]}
 
 
 def _table(study: Study) -> str:

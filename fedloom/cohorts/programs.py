@@ -31,7 +31,8 @@ class seeded_bernoulli(bernoulli):
 
     It takes NumPy's old generator, with the round, counted from 0, as its seed; and if nobody comes, with the next
     number, which is the next round's seed. So the cohort that follows on empty draws takes part several times in a row:
-    with 100 devices and q = 0.01 every third round repeats the one before it. A draw costs as much as the population.
+    with 100 devices and q = 0.01 more than a third of all rounds repeat the one before. A draw costs as much as the
+    population.
     """
 
     def over(self, p: np.ndarray) -> Callable[[Rng, int], Draw]:

@@ -5,7 +5,9 @@ import functools
 import hashlib
 import math
 import os
+import pathlib
 import platform
+import subprocess
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from typing import Any
@@ -54,6 +56,28 @@ def packages(checked: Checked) -> tuple[str, ...]:
     model = () if task.model is None else task.model.packages
     criterion = getattr(task.criterion, "of", task.criterion)  # of rows that are coupled
     return (*kernels, *model, *getattr(criterion, "packages", ()))
+
+
+def commit() -> str | None:
+    """The commit of the checkout that runs, with a + if files have been changed since; None if it is no checkout."""
+    root = pathlib.Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--exclude=*"], cwd=root, capture_output=True, text=True
+        )
+    except OSError:
+        return None
+    return found.stdout.strip() or None
+
+
+def with_commit(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What a study says of itself once runs are added to it, perhaps at another commit."""
+    before, now = about.get("commit"), commit()
+    if before is None or now is None or now in before:
+        return dict(about)
+    return {**about, "commit": f"{before} and {now}"}
 
 
 def machine() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from fedloom.algorithm import Algorithm
 from fedloom.evidence.groups import by_task
 from fedloom.evidence.verdicts import separated, verdict
-from fedloom.experiments.about import other_versions, packages, versions
+from fedloom.experiments.about import other_versions, packages, versions, with_commit
 from fedloom.experiments.arguments import Names, Seeds, name_list, reporter, seed_list
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import Damaged, only_one
@@ -168,7 +168,7 @@ def _grow(
         words[run["name"]] = run["run"].rpartition("/")[0]
         if rounds is not None:
             _check_rounds(f"{run['name']}, seed {e.seed},", e, rounds)
-    about = dict(plain["about"])
+    about = with_commit(plain["about"])
     if rounds is not None and "recipe" in about:
         about["recipe"] = {**about["recipe"], "rounds": rounds}
     present = list(dict.fromkeys(seed for _, seed in old))

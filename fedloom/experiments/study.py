@@ -6,7 +6,6 @@ import itertools
 import os
 import pathlib
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from fedloom.experiments.study_file import (
     listed_experiment,
     places,
     read_study_file,
+    refuse_study,
     write_study_file,
 )
 from fedloom.experiments.terms import Terms, check_target
@@ -136,12 +136,7 @@ def create_study(
     """Make the directory of a study, and in it that of each run; nothing if there is no path."""
     if path is None:
         return [PlacedRun(name, experiment, None) for name, experiment in runs]
-    if (path / STUDY).exists():
-        there = shlex.quote(str(path))
-        raise ValueError(
-            f"{path} already has a study; run `fedloom resume {there}` to continue, `fedloom extend {there}` to add "
-            "seeds, methods or rounds, or choose another directory."
-        )
+    refuse_study(path)
     inside, judged = places(runs), dataclasses.asdict(terms)
     plain = {"title": title, "target": target, "terms": judged, "about": dict(about), "runs": listed(runs, inside)}
     plain["files"] = digests(e for _, e in runs)

@@ -9,6 +9,7 @@ import hashlib
 import json
 import pathlib
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -101,3 +102,13 @@ def directory_name(name: str) -> str:
 
 def _short_hash(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:8]
+
+
+def refuse_study(path: pathlib.Path) -> None:
+    """Raise a ValueError if there is a study already."""
+    if (path / STUDY).exists():
+        there = shlex.quote(str(path))
+        raise ValueError(
+            f"{path} already has a study; run `fedloom resume {there}` to continue, `fedloom extend {there}` to add "
+            "seeds, methods or rounds (only seeds to a reproduction), or choose another directory."
+        )

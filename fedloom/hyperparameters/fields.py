@@ -203,10 +203,10 @@ def nearest(name: str, names: Iterable[str]) -> str:
         return " There are none."
     close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
     meant = "".join(f" Did you mean {n!r}?" for n in names if n.lower() in close)
+    word = "Known"
     if len(names) > 20:  # too many to read: list the most similar ones
-        names = difflib.get_close_matches(name.lower(), names, n=8, cutoff=0.0)
-        return f"{meant} Similar: {', '.join(names)}."
-    return f"{meant} Known: {', '.join(names)}."
+        names, word = difflib.get_close_matches(name.lower(), names, n=8, cutoff=0.0), "Similar"
+    return f"{meant} {word}: {', '.join(repr(n) if ',' in n else n for n in names)}."
 
 
 def brief(value: Any) -> str:

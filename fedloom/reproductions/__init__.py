@@ -5,6 +5,7 @@ import os
 import textwrap
 from collections.abc import Sequence
 
+from fedloom.experiments.about import commit
 from fedloom.experiments.arguments import Seeds, reporter, seed_list
 from fedloom.experiments.side_by_side import run_side_by_side
 from fedloom.experiments.study import OpenSink, Progress, Runs, Study, run_all
@@ -12,7 +13,7 @@ from fedloom.experiments.terms import Terms
 from fedloom.experiments.text import columns
 from fedloom.hyperparameters import nearest
 from fedloom.reproductions import feddane, feddr, feddyn, fedopt, fedprox, linear_speedup
-from fedloom.reproductions.recording import commit, recorded
+from fedloom.reproductions.recording import recorded
 from fedloom.reproductions.reproduction import Finding as Finding
 from fedloom.reproductions.reproduction import Reproduction as Reproduction
 from fedloom.reproductions.reproduction import Values, not_run
@@ -26,12 +27,13 @@ MEANS = (
     "if at least three seeds all have one (Student's, for logarithms then), or from the smallest to the largest value."
 )
 RATIOS = (
-    "ratio: to the first method of the setting, seed by seed; of a claim that one number is smaller than another, of "
-    "these two, so that it holds below 1."
+    "ratio: to the first method of the setting, seed by seed; beside a claim that one number is smaller than another, "
+    "the ratio of these two, which is below 1 where the claim holds."
 )
 VERDICTS = (
-    "Verdicts: three to five seeds can all agree by chance more often than once in 20 times; where they do, and the "
-    "interval of the ratio has 1 in it, it cannot be said, and neither of fewer seeds."
+    "Verdicts: a claim holds, or does not hold, if so many seeds agree that a fair coin would give as many at most "
+    "once in 20 times. Three to five seeds are too few for that: they must all agree, and the interval of the ratio, "
+    "if there is one, must not have 1 in it. Else, and with fewer than three seeds, it cannot be said."
 )
 
 
@@ -113,7 +115,7 @@ def reproduce(
         title=f"{name}: {found.about}",
         target=found.target,
         terms=Terms(crossing="first"),  # what papers count
-        about={"kind": "reproduction", "name": name, "commit": commit()},
+        about={"kind": "reproduction", "name": name, "commit": commit(), "rounds": rounds},
         progress=reporter(progress),
         sinks=sinks,
         each=run_side_by_side,  # many experiments are grids of small models
@@ -145,7 +147,8 @@ def recorded_text(name: str) -> str:
     kept = recorded(found)
     if kept is None:
         return ""
-    return f"{_text(found, kept.values, kept.rounds)}\n\n{kept.how}\nAgain: {kept.command}"
+    how = "\n".join(textwrap.wrap(kept.how, 110))
+    return f"{_text(found, kept.values, kept.rounds)}\n\n{how}\nAgain: {kept.command}"
 
 
 def _text(found: Reproduction, values: Values, rounds: int) -> str:

@@ -30,6 +30,10 @@ WORSE = {
     "fedprox": "FedDANE, with its best mu, ends above FedProx",
 }
 SHARED: dict[str, Any] = {"rounds": 200, "evaluate_every": 5}
+AVERAGED = (
+    "'means by examples': devices are drawn uniformly and count by their examples, as in the authors' program; 'plain "
+    "means': they are drawn by their examples and count alike, as in the paper's algorithms."
+)
 SIZES = (
     "Devices have the sizes of the authors' files; the largest of the 30 has 19% to 61% of all examples. The data are "
     "drawn anew for each seed."
@@ -98,8 +102,8 @@ def _figure_1() -> Reproduction:
         _named(runs),
         _lines_of(runs),
         tuple(claims),
-        f"{SIZES} In the authors' released program FedDANE's correction is wrong for logistic models: it adds the mean "
-        "gradient but does not subtract the device's own. Here it is as in the paper's algorithm.",
+        f"{AVERAGED} {SIZES} In the authors' released program FedDANE's correction is wrong for logistic models: it "
+        "adds the mean gradient but does not subtract the device's own. Here it is as in the paper's algorithm.",
         seeds=SEEDS,
     )
 
@@ -128,7 +132,7 @@ def _figure_2() -> Reproduction:
         tuple(claims),
         f"Each figure is that of the best mu of {', '.join(f'{mu:g}' for mu in MUS)} for its seed. Plain means of all "
         "30 devices follow the loss in which devices count alike, those of fewer, drawn by their examples, the loss "
-        f"that is measured; so the two are not compared under the same aim there. {SIZES}",
+        f"that is measured; so the two are not compared under the same aim there. {AVERAGED} {SIZES}",
         seeds=SEEDS,
     )
 
@@ -149,9 +153,9 @@ def _figure_3() -> Reproduction:
         _lines_of(runs),
         # Not of the plain loss, which is ours.
         tuple(worse(_setting(kind, way), than) for way in WAYS for kind in LEVELS for than in WORSE),
-        f"{SIZES} 'plain loss': the loss in which every device counts alike, which is what plain means follow once "
-        "the correction takes each device's own gradient away. The paper's figure has FEMNIST, Sent140 and Shakespeare "
-        "too, with 50%, 26% and 70% of the devices.",
+        f"{AVERAGED} With all devices nothing is drawn. {SIZES} 'plain loss': the loss in which every device counts "
+        "alike, which is what plain means follow once the correction takes each device's own gradient away. The "
+        "paper's figure has FEMNIST, Sent140 and Shakespeare too, with 50%, 26% and 70% of the devices.",
         seeds=SEEDS,
     )
 

@@ -255,8 +255,8 @@ def _decay() -> Reproduction:
         tuple(claims),
         "Step sizes and tau are those of EMNIST CR with a constant step (tables 8 and 9), in batches of 20. The "
         "paper's table is of EMNIST CR and a convolutional network, its row of centralised training is not here, and "
-        "its step sizes with ExpDecay, found in the same grids, are not published: beside each client step size stands "
-        "the next one of its grid.",
+        "its step sizes with ExpDecay, found in the same grids, are not published and not searched for here: beside "
+        "each client step size stands the next one of its grid.",
         ("mnist", "mnist_writers"),
     )
 

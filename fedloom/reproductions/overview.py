@@ -88,7 +88,7 @@ def place_of(need: str) -> str:
     """Whether data are here, or how they can be had."""
     files = CATALOGUE.get(need, ())
     whole = files and all(_exists(f.path) or (f.unpacked() and all(map(_exists, f.unpacked()))) for f in files)
-    if whole or any(map(_exists, ELSEWHERE.get(need, (need,)))):
+    if whole or any(map(_exists, ELSEWHERE.get(need, () if files else (need,)))):
         return "here"
     return f"fedloom download {need}" if files else "by hand"
 
@@ -110,9 +110,13 @@ class Entry(NamedTuple):
 def entry(r: Reproduction) -> Entry:
     places = {need: place_of(need) for need in r.needs}
     data = ", ".join(n if place == "here" else f"{n} ({place})" for n, place in places.items()) or "-"
-    kept = recorded(r)
+    words = "-"
+    try:
+        kept = recorded(r)
+    except ValueError:  # the list is about the others, too
+        kept, words = None, "damaged"
     if kept is None:
-        words, seconds = "-", len(r.seeds) * sum(map(seconds_of, r.experiments.values()))
+        seconds = len(r.seeds) * sum(map(seconds_of, r.experiments.values()))
         return Entry(r.name, data, r.published, words, f"about {_time(seconds)} on 2 cores")
     seeds = f"{len(kept.seeds)} seed{'s' * (len(kept.seeds) > 1)}"
     shorter = f", {kept.rounds} of {r.rounds} rounds" if kept.rounds < r.rounds else ""

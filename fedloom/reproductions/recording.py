@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import pathlib
-import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -166,7 +165,10 @@ def recorded(reproduction: Reproduction) -> Recorded | None:
     for place in PLACES:
         path = place / file_name(reproduction.name)
         if path.exists():
-            found = from_json(path.read_text(), reproduction)
+            try:
+                found = from_json(path.read_text(), reproduction)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:  # whatever is not what `to_json` writes
+                raise ValueError(f"{path} is damaged ({error!r}). Restore it, or remove it.") from error
             return found if found.values else None  # of other settings than there are now
     return None
 
@@ -270,20 +272,6 @@ def mean_curve(results: Sequence[Result], metric: str) -> Curve:
     rounds = tuple(int(shared[i]) for i in chosen)
     values = tuple(float(f"{np.mean([t[r] for t in tables]):.4g}") for r in rounds)
     return Curve(rounds, values, tuple(r.experiment.seed for r in results))
-
-
-def commit() -> str | None:
-    """The commit of the checkout that runs, with a + if files have been changed since; None if it is no checkout."""
-    root = HERE.parents[1]
-    if not (root / ".git").exists():
-        return None
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+", "--exclude=*"], cwd=root, capture_output=True, text=True
-        )
-    except OSError:
-        return None
-    return found.stdout.strip() or None
 
 
 def _plain(value: float) -> float | None:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -186,6 +187,8 @@ class Reproduction:
             raise ValueError("seeds must contain at least one seed.")
         if rounds is not None and (not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1):
             raise ValueError(f"rounds must be a positive integer, got {rounds!r}.")
+        if rounds is not None and rounds > self.rounds:
+            raise ValueError(f"rounds: the longest run of {self.name} has {self.rounds}, fewer than {rounds}.")
         named = []
         for name, e in self.experiments.items():
             e = dataclasses.replace(e, evaluate=e.evaluate or self._evaluated(name), until=self._until(name))
@@ -211,6 +214,8 @@ class Reproduction:
 
     def rounds_of(self, study: Study) -> int:
         """Of the longest run, those of a study being perhaps only some, and shorter than the longest."""
+        if (asked := study.about.get("rounds")) is not None:
+            return int(asked)
         done = {r.name: r.experiment.rounds for r in study.results}
         if done and all(name in self.experiments and self.experiments[name].rounds == n for name, n in done.items()):
             return self.rounds
@@ -256,7 +261,7 @@ class Reproduction:
 
     def verdict(self, claim: Claim, values: Values) -> Verdict:
         """In how many seeds a claim holds; those count that have all figures that it is about."""
-        return Verdict(tuple(of_seeds(claim.holds, values)), self._ratio(claim, values))
+        return Verdict(tuple(of_seeds(partial(_answer, claim), values)), self._ratio(claim, values))
 
     def ratio(self, claim: Claim, values: Values) -> str:
         """How far apart the two numbers are that a claim compares, over seeds; empty if it does not compare two."""
@@ -265,6 +270,26 @@ class Reproduction:
 
     def _ratio(self, claim: Claim, values: Values) -> Spread:
         return Spread(tuple(of_seeds(claim.ratio, values)) if claim.ratio is not None else (), "none")
+
+
+class _Read(dict[tuple[str, str], float]):
+    """Figures that remember which of them a claim was about."""
+
+    def __init__(self, figures: Figures) -> None:
+        super().__init__(figures)
+        self.values_read: list[float] = []
+
+    def __getitem__(self, key: tuple[str, str]) -> float:
+        value = super().__getitem__(key)
+        self.values_read.append(value)
+        return value
+
+
+def _answer(claim: Claim, figures: Figures) -> bool | None:
+    """Whether it holds; undecided if none of the figures that it is about has a number."""
+    read = _Read(figures)
+    holds = claim.holds(read)
+    return None if read.values_read and not any(map(math.isfinite, read.values_read)) else holds
 
 
 def of_seeds(f: Callable[[Figures], T], values: Values) -> list[T]:

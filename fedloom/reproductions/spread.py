@@ -35,7 +35,7 @@ class Spread:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """For the mean, if all of at least three seeds have a number."""
+        """For the mean, if all of at least three seeds have a number; not if some are 0 and the others positive."""
         return self._around(1 / len(self.values)) if self.values else None
 
     @property
@@ -49,6 +49,8 @@ class Spread:
         if len(x) < FEW or len(x) < len(self.values):
             return None
         positive = bool(np.all(x > 0))
+        if not positive and np.all(x >= 0) and np.any(x > 0):
+            return None  # 0 has no logarithm, and an interval without one would have negative numbers in it
         y = np.log(x) if positive else x
         half = _quantile(len(y) - 1) * float(np.std(y, ddof=1)) * math.sqrt(variance)
         ends = float(np.mean(y)) - half, float(np.mean(y)) + half
@@ -75,7 +77,8 @@ class Spread:
 def _digits(low: float, high: float) -> int:
     """How many to show of the two ends: two of their distance, and all before the point; from three to six."""
     first, last = (math.floor(math.log10(v)) if v > 0 else 0 for v in (max(abs(low), abs(high)), high - low))
-    return min(max(3, first + 1, first - last + 2 if high > low else 0), 6)
+    same = math.isclose(low, high, rel_tol=1e-9)  # but for rounding
+    return min(max(3, first + 1, 0 if same else first - last + 2), 6)
 
 
 def ratio(ours: Mapping[int, float], base: Mapping[int, float]) -> str:
