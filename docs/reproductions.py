@@ -22,7 +22,7 @@ def page() -> str:
         "fedloom reproduce feddyn-table6 --recorded     # what has been recorded, without running anything",
         "fedloom reproduce feddyn-table6 --seeds 3      # run it: our figures beside the paper's, then its claims",
         "fedloom reproduce feddyn-table6 --rounds 50    # a first look; --dry-run says how long it would take",
-        "fedloom reproduce feddyn-table6 --json         # rows as they come, then the figures and verdicts, for programs",
+        "fedloom reproduce feddyn-table6 --json         # for programs: rows as they come, then all findings",
         "```",
         "",
         "In Python:",
@@ -43,8 +43,8 @@ def page() -> str:
         f"{COMPARABLE:.0%} here.",
         "A run that is measured only by when it reaches its targets ends at the last of them, and points of a grid",
         "with a small model run side by side. Their rounding depends on how many do, and on the processor: where",
-        "training is unstable, as FedDANE's with a small mu, the same seed may end a few percent elsewhere. How results",
-        "are recorded: [benchmarks/reproductions.md](../benchmarks/reproductions.md).",
+        "training is unstable, as FedDANE's with a small mu, the same seed may end a few percent elsewhere. How",
+        "results are recorded: [benchmarks/reproductions.md](../benchmarks/reproductions.md).",
     ]
     for paper in PAPERS:
         lines += ["", f"## {paper.title}", "", f"What came out: [{paper.title}]({paper.page})."]
