@@ -26,9 +26,11 @@ QUICK = {
 }
 
 
-# For this process and all that it starts. Ray reads this when it is imported: nodes listen on loopback only, and
-# nothing is reported to anybody. Workers compile as the tests do, and share their programs.
+# For this process and all that it starts. Ray reads this when it is imported: nodes listen on loopback only, nothing is
+# reported to anybody, and no worker is killed because others, such as a study beside the tests, fill the machine's
+# memory. Workers compile as the tests do, and share their programs.
 ENVIRONMENT = {
+    "RAY_memory_monitor_refresh_ms": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache"),
