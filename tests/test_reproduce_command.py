@@ -186,6 +186,7 @@ def test_a_study_is_recorded(capsys, monkeypatch, tmp_path, short):
     code, out, _ = run(capsys, "reproduce", "feddr-figure5", "--recorded")
     assert code == 0
     assert "These runs have only 2 of 10 rounds" in out
+    assert "one seed, less than a minute of runs in all" in out
     assert "Again: fedloom reproduce 'feddr-figure5' --seeds 0, --rounds 2\n" in out
 
 

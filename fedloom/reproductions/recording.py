@@ -94,7 +94,7 @@ class Recorded:
             for run, of in made.get("diverged", {}).items()
         )
         minutes = round(self.seconds / 60)
-        took = "1 minute" if minutes == 1 else f"{minutes} minutes"
+        took = {0: "less than a minute", 1: "1 minute"}.get(minutes, f"{minutes} minutes")
         return (
             f"Recorded on {made['date']} at commit {made['commit']}: {seeds}, {took} of runs in all "
             f"({made['processor']}; {versions}).{earlier}" + (f" Diverged: {diverged}." if diverged else "")
