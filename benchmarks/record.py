@@ -45,7 +45,7 @@ def main() -> None:
             old = from_json(path.read_text(), reproduction)
             if old.values:
                 try:
-                    found = together(old, found, reproduction)
+                    found = together(old, found)
                 except ValueError as error:
                     raise SystemExit(f"{error} {path} stays as it is.") from error
         path.parent.mkdir(exist_ok=True)

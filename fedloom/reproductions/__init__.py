@@ -148,7 +148,8 @@ def recorded_text(name: str) -> str:
     if kept is None:
         return ""
     how = "\n".join(textwrap.wrap(kept.how, 110))
-    return f"{_text(found, kept.values, kept.rounds)}\n\n{how}\nAgain: {kept.command}"
+    again = textwrap.indent(kept.command, " " * len("Again: ")).lstrip()
+    return f"{_text(found, kept.values, kept.rounds)}\n\n{how}\nAgain: {again}"
 
 
 def _text(found: Reproduction, values: Values, rounds: int) -> str:

@@ -7,25 +7,24 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedloom.reproductions.recording import Curve, Points, Recorded
-from fedloom.reproductions.reproduction import Reproduction, Values
+from fedloom.reproductions.reproduction import Values
 
 Key = TypeVar("Key", str, tuple[str, str])
 Means = TypeVar("Means", Curve, Points)
 Keys = set[tuple[str, str, int]]  # of which setting, method and seed
 
 
-def together(old: Recorded, new: Recorded, reproduction: Reproduction) -> Recorded:
+def together(old: Recorded, new: Recorded) -> Recorded:
     """Both, which were run apart: of a run and seed that both have, what the new one says. Longer runs win.
 
-    Not exact are the seconds, as all figures count as equally long, and the parts of older files, which do not name
-    their figures: each stays as long as an old figure of its seeds does. A figure of several runs stays until one
-    record has all of them again.
+    Not exact are the seconds, as all figures count as equally long. A figure of several runs stays until one record
+    has all of them again.
     """
     if new.rounds > old.rounds:
         return new
     if new.rounds < old.rounds:
         raise ValueError(f"{new.name}: runs of {new.rounds} rounds cannot be put beside those of {old.rounds}.")
-    before, now, runs = _figures(old.values), _figures(new.values), _runs(new, reproduction)
+    before, now, runs = _figures(old.values), _figures(new.values), _runs(new)
     both = {key: dict(sorted({**old.values.get(key, {}), **of}.items())) for key, of in new.values.items()}
     values: Values = {**old.values, **both}
     seconds = old.seconds * len(before - now) / len(before) + new.seconds
@@ -36,17 +35,15 @@ def together(old: Recorded, new: Recorded, reproduction: Reproduction) -> Record
     curves = {k: of for k, of in old.curves.items() if not runs & {(k, s) for c in of.values() for s in c.seeds}}
     points = {key: of for key, of in old.points.items() if not now & {(*key, s) for s in of.seeds}}
     curves |= {run: _beside(curves.get(run, {}), of) for run, of in new.curves.items()}
-    return Recorded(new.name, values, curves, new.rounds, seconds, made, _beside(points, new.points))
+    return Recorded(new.name, values, curves, new.rounds, seconds, made, _beside(points, new.points), new.runs)
 
 
 def _figures(values: Values) -> Keys:
     return {(*key, seed) for key, of in values.items() for seed in of}
 
 
-def _runs(kept: Recorded, reproduction: Reproduction) -> set[tuple[str, int]]:
-    """The runs of its figures, with their seeds."""
-    figures = [(line.runs, kept.values.get((line.setting, line.method), ())) for line in reproduction.lines]
-    return {(run, seed) for runs, seeds in figures for run in runs for seed in seeds}
+def _runs(kept: Recorded) -> set[tuple[str, int]]:
+    return {(run, seed) for run, seeds in kept.seeds_of_runs.items() for seed in seeds}
 
 
 def _diverged(kept: Recorded) -> set[tuple[str, int]]:
@@ -56,7 +53,7 @@ def _diverged(kept: Recorded) -> set[tuple[str, int]]:
 def _parts(old: Recorded, new: Recorded) -> dict[str, Any]:
     """What `made` says of the parts of both, if there are several: each has the figures that no later one replaced.
 
-    The earlier ones name theirs, as a seed may be in several; the rest is of the newest.
+    The earlier ones name theirs, and no figure is named twice, as a seed may be in several; the rest is of the newest.
     """
     now = newest = _figures(new.values)
     (how, _), *_ = _parts_of(new)
@@ -74,18 +71,19 @@ def _parts(old: Recorded, new: Recorded) -> dict[str, Any]:
 
 
 def _parts_of(kept: Recorded) -> list[tuple[dict[str, Any], Keys]]:
-    """When and with what its parts were made, the newest first, and the figures of each."""
+    """When and with what its parts were made, the newest first, and the figures of each, which no other has."""
     figures = _figures(kept.values)
-    rest = figures.difference(*map(_named, kept.parts))
-    found = []
-    for part in kept.parts:
-        own = figures & _named(part) if "figures" in part else {f for f in rest if f[-1] in part["seeds"]}
-        found.append(({key: how for key, how in part.items() if key not in ("seeds", "figures")}, own))
-    return found
+    newest, *earlier = kept.parts
+    own = [figures & _named(part, kept.name) for part in earlier]
+    of = [figures.difference(*own), *own]
+    how = [{key: part[key] for key in part if key not in ("seeds", "figures")} for part in (newest, *earlier)]
+    return list(zip(how, of, strict=True))
 
 
-def _named(part: Mapping[str, Any]) -> Keys:
-    lines = [(setting, m, seeds) for setting, of in part.get("figures", {}).items() for m, seeds in of.items()]
+def _named(part: Mapping[str, Any], name: str) -> Keys:
+    if "figures" not in part:  # it could be told which are its own only if no other part had its seeds
+        raise ValueError(f"{name}: the part recorded at commit {part['commit']} does not name its figures.")
+    lines = [(setting, m, seeds) for setting, of in part["figures"].items() for m, seeds in of.items()]
     return {(setting, method, seed) for setting, method, seeds in lines for seed in seeds}
 
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import pathlib
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -52,6 +53,9 @@ class Recorded:
     seconds: float  # of all runs together
     made: Mapping[str, Any]  # commit, versions, processor, date; "earlier" has those of seeds that were run before
     points: Mapping[tuple[str, str], Points] = dataclasses.field(default_factory=dict)  # of figures that have a grid
+    runs: Mapping[tuple[str, str], tuple[str, ...]] = dataclasses.field(
+        default_factory=dict
+    )  # of all figures there are
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -59,23 +63,33 @@ class Recorded:
         return tuple(sorted({seed for of in self.values.values() for seed in of}))
 
     @property
-    def command(self) -> str:
-        """What runs it again."""
-        seeds = ",".join(map(str, self.seeds)) + ("," if len(self.seeds) == 1 else "")  # a number alone is how many
-        return f"fedloom reproduce '{self.name}' --seeds {seeds}" + self._shorter
+    def seeds_of_runs(self) -> dict[str, tuple[int, ...]]:
+        """The seeds of every run of which there is a figure; none of a run of which nothing is recorded."""
+        found: dict[str, set[int]] = {}
+        for key, runs in self.runs.items():
+            for run in runs:
+                found.setdefault(run, set()).update(self.values.get(key, ()))
+        return {run: tuple(sorted(seeds)) for run, seeds in found.items()}
 
     @property
-    def _shorter(self) -> str:
-        return f" --rounds {self.made['asked rounds']}" if self.made.get("asked rounds") else ""
+    def command(self) -> str:
+        """What runs it again: a line for all runs, or one for those of the same seeds."""
+        alike: dict[tuple[int, ...], list[str]] = {}
+        for run, seeds in self.seeds_of_runs.items():
+            alike.setdefault(seeds, []).append(run)
+        shorter = f" --rounds {self.made['asked rounds']}" if self.made.get("asked rounds") else ""
+        lines = []
+        for seeds, runs in alike.items():
+            only = "".join(f" --only {shlex.quote(run)}" for run in runs) if len(alike) > 1 else ""
+            listed = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")  # a number alone is how many
+            lines += [f"fedloom reproduce '{self.name}'{only} --seeds {listed}{shorter}"] if seeds else []
+        return "\n".join(lines)
 
     @property
     def parts(self) -> list[dict[str, Any]]:
         """When and with what its seeds were run, the newest part first; a seed may be in several, with other runs."""
-        earlier = list(self.made.get("earlier", ()))
-        before = {seed for part in earlier for seed in part["seeds"]}
         own = {key: self.made.get(key) for key in ("date", "commit", "processor", "versions")}
-        newest = self.made.get("newest seeds") or [seed for seed in self.seeds if seed not in before]
-        return [{"seeds": newest, **own}, *earlier]
+        return [{"seeds": self.made.get("newest seeds", list(self.seeds)), **own}, *self.made.get("earlier", ())]
 
     @property
     def how(self) -> str:
@@ -89,16 +103,21 @@ class Recorded:
             f"{part['date']} at commit {part['commit']} ({part['processor']}{_other(part, made)})."
             for part in self.parts[1:]
         )
-        diverged = "; ".join(
-            f"{run} ({'seed' if len(of) == 1 else 'seeds'} {', '.join(map(str, of))})"
-            for run, of in made.get("diverged", {}).items()
-        )
+        diverged = "; ".join(f"{run} ({self._diverged(run, of)})" for run, of in made.get("diverged", {}).items())
         minutes = round(self.seconds / 60)
         took = {0: "less than a minute", 1: "1 minute"}.get(minutes, f"{minutes} minutes")
         return (
             f"Recorded on {made['date']} at commit {made['commit']}: {seeds}, {took} of runs in all "
             f"({made['processor']}; {versions}).{earlier}" + (f" Diverged: {diverged}." if diverged else "")
         )
+
+    def _diverged(self, run: str, seeds: Sequence[int]) -> str:
+        """In words, with those apart that count as they reached a target before."""
+        own = [self.values.get(key, {}) for key, runs in self.runs.items() if runs == (run,)]
+        reached = [seed for seed in seeds if any(math.isfinite(of.get(seed, math.nan)) for of in own)]
+        lost = [seed for seed in seeds if seed not in reached]
+        words = [_listed(lost)] if lost else []
+        return "; ".join([*words, f"{_listed(reached)} after reaching a target"] if reached else words)
 
     def to_json(self, reproduction: Reproduction) -> str:
         """A few kilobytes of text; a figure without a number is null."""
@@ -157,7 +176,7 @@ def from_json(text: str, reproduction: Reproduction) -> Recorded:
                     curve = Curve(tuple(c["rounds"]), tuple(map(_number, c["values"])), seeds)
                     curves.setdefault(run, {})[m] = curve
     name, rounds, seconds = (found.pop(key) for key in ("name", "rounds", "seconds"))
-    return Recorded(name, values, curves, rounds, seconds, found, points)
+    return Recorded(name, values, curves, rounds, seconds, found, points, _runs_of(reproduction))
 
 
 def recorded(reproduction: Reproduction) -> Recorded | None:
@@ -210,7 +229,11 @@ def record(study: Study, reproduction: Reproduction, made: Mapping[str, Any]) ->
     for line in reproduction.lines:
         if line.grid is not None and (seeds := tuple(values.get((line.setting, line.method), ()))):
             points[line.setting, line.method] = _points_of(line, finished, seeds)
-    return Recorded(reproduction.name, values, curves, rounds, seconds, made, points)
+    return Recorded(reproduction.name, values, curves, rounds, seconds, made, points, _runs_of(reproduction))
+
+
+def _runs_of(reproduction: Reproduction) -> dict[tuple[str, str], tuple[str, ...]]:
+    return {(line.setting, line.method): line.runs for line in reproduction.lines}
 
 
 def _diverged(results: Sequence[Result]) -> dict[str, list[int]]:
@@ -236,7 +259,11 @@ def _other(part: Mapping[str, Any], made: Mapping[str, Any]) -> str:
 
 
 def _which(seeds: Sequence[int]) -> str:
-    return f"Seed {seeds[0]} was" if len(seeds) == 1 else f"Seeds {', '.join(map(str, seeds))} were"
+    return f"{_listed(seeds).capitalize()} {'was' if len(seeds) == 1 else 'were'}"
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
 def _seeds(study: Study) -> list[int]:
