@@ -243,6 +243,36 @@ def test_a_run_has_the_mean_of_its_clients_last_models(engine):
     assert first["consensus error"] == 0
 
 
+def test_in_the_plain_mean_all_clients_count_alike():
+    """Also those that never took part; where clients weigh the same the two means are one."""
+    entries = "last models,plain last models train loss"
+    e = small("scaffold", evaluate=entries, solver="gd")
+    result, loaded, algorithm = run(e), e.load(), LastModels(e.algorithm)
+    f = loaded.federation
+    record = last(fl.simulate, algorithm, f, e.solver, loaded.w, 6, cohort=e.cohort, seed=e.seed)
+    models = np.asarray(stacked(record, algorithm, loaded.w, f.clients).v)
+    row = result.rows[-1]
+    assert row["plain last models train loss"] == pytest.approx(float(f.loss(jnp.asarray(models.mean(0)))), rel=1e-12)
+    assert row["plain last models train loss"] != pytest.approx(row["last models train loss"], rel=1e-3)
+    assert len(record.clients) < f.clients
+
+    def means(weights):
+        sizes = experiment("synthetic-1-1", "fedavg", rounds=2, evaluate=entries, weights=weights)
+        row = run(sizes).rows[-1]
+        return row["plain last models train loss"], row["last models train loss"]
+
+    plain, weighted = means("uniform")
+    assert plain == pytest.approx(weighted, rel=1e-6)
+    plain, weighted = means("examples")
+    assert plain != pytest.approx(weighted, rel=1e-2)
+    images = experiment("digits", "feddyn", rounds=1, evaluate="plain last models test accuracy,plain last models")
+    assert {
+        "plain last models test accuracy",
+        "plain last models train loss",
+    } <= images.check().evaluation.metrics.keys()
+    assert run(images).larger_is_better("plain last models test accuracy")
+
+
 def test_own_models_are_the_last_ones_of_methods_that_keep_them():
     e = small("feddr")
     loaded, ran, evaluation = e.check()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedloom.tasks.task import Loaded
 
 PARTS = ("train", "validation", "test")
-LAST = "last models"
+LAST, PLAIN = "last models", "plain last models"
 MEMBER = "last member test"
 # What an experiment can evaluate: the entries of its field `evaluate`, and the metrics that they add.
 ENTRIES = {
@@ -38,6 +38,8 @@ ENTRIES = {
     **{name: figure.words for name, figure in FIGURES.items()},
     LAST: "what is evaluated by default, of the mean of the models with which each client's last local training ended",
     f"{LAST} test accuracy": "a single metric of that mean: what FedDyn's curves show",
+    f"{PLAIN} test accuracy": "of their plain mean, in which clients of different sizes count alike: what FedDyn's "
+    "program measures of FedDyn and SCAFFOLD",
     f"{MEMBER} accuracy": "a metric of the server's model on the own test examples of a single client, the last member "
     "of the round's cohort: what the code of linear speedup measures",
 }
@@ -82,17 +84,17 @@ class Evaluation:
         self.samples: dict[int, jax.Array] = {}  # the rows of each sample, by their number
         self.chosen: dict[str, list[str]] = {part: [] for part in (*PARTS, MEMBER)}
         self.figures: list[str] = []
-        of_last: list[str] = []
+        of_means: dict[str, list[str]] = {LAST: [], PLAIN: []}
         for entry in self.what:
             if entry in FIGURES:
                 self.figures = list(dict.fromkeys([*self.figures, entry]))
-            elif entry == LAST:
-                of_last += usual(loaded)
-            elif entry.startswith(LAST + " "):
-                of_last.append(entry.removeprefix(LAST + " "))
+            elif mean := mean_of_models(entry):
+                own = entry.removeprefix(mean).strip()
+                of_means[mean] += [own] if own else usual(loaded)
             else:
                 self._choose(entry)
-        self.last = Evaluation(loaded, of_last) if of_last else None  # what is evaluated of the mean of last models
+        # What is evaluated of the means of last models, by mean.
+        self.means = {mean: Evaluation(loaded, entries) for mean, entries in of_means.items() if entries}
         self._check_method()
         self.owners = owners_of_tests(loaded)
 
@@ -109,7 +111,7 @@ class Evaluation:
                 f"evaluate: task {self.loaded.task.name!r} has no {LACKING.get(part, f'{part} examples')}."
             )
         if part is None or not names:
-            raise ValueError(f"evaluate: there is no metric {entry!r}.{nearest(entry, [*self.known, LAST])}")
+            raise ValueError(f"evaluate: there is no metric {entry!r}.{nearest(entry, [*self.known, LAST, PLAIN])}")
         if entry in ("train", "train loss"):
             self.train = True
         else:
@@ -117,7 +119,7 @@ class Evaluation:
 
     def _check_method(self) -> None:
         """Metrics of a method need one; if they are of models that clients trained, one that remembers these."""
-        of_clients = [name for name in self.figures if FIGURES[name].of_clients] + [LAST] * (self.last is not None)
+        of_clients = [name for name in self.figures if FIGURES[name].of_clients] + [*self.means]
         of_member = [f"{MEMBER} {name}" for name in self.chosen[MEMBER]]
         of_method = [name for name in self.figures if FIGURES[name].of_method] + of_clients + of_member
         alone = self.algorithm is None or self.solver is None or (of_member and self.last_member is None)
@@ -140,8 +142,8 @@ class Evaluation:
         for part, chosen in self.chosen.items():
             found |= {f"{part} {name}": self.known[f"{part} {name}"] for name in chosen}
         found |= {name: self.known[name] for name in self.figures}
-        if self.last is not None:
-            found |= {f"{LAST} {name}": metric for name, metric in self.last.metrics.items()}
+        for mean, of_mean in self.means.items():
+            found |= {f"{mean} {name}": metric for name, metric in of_mean.metrics.items()}
         if self.own_models:
             found["own train loss"] = self.known["train loss"]
             if self.loaded.data is not None and self.loaded.data.test_split is not None:
@@ -155,8 +157,8 @@ class Evaluation:
         for part, chosen in self.chosen.items():
             if names := tuple(name for name in chosen if self.loaded.metrics[name].function is not None):
                 check_numbers(self.loaded, part, names)
-        if self.last is not None:
-            self.last.check()
+        for of_mean in self.means.values():
+            of_mean.check()
 
     def of(self, w: Vector, clients: Mapping[int, Any] | None = None, t: int = 0) -> dict[str, Any]:
         """The metrics of the model after t rounds, and TEST_BLOCKS. `clients` has the memories that there are."""
@@ -177,11 +179,11 @@ class Evaluation:
             models = ClientModels(self.algorithm, found.w, found.federation.weights, clients or {})
         moment = Moment(found.federation, w, t, self.algorithm, self.solver, models)
         values |= {name: FIGURES[name].of(moment) for name in self.figures}
-        if self.last is not None:
+        for mean, of_mean in self.means.items():
             assert models is not None
-            of_mean = self.last.of(jnp.asarray(models.mean, w.dtype))
-            blocks |= {f"{LAST} {name}": b for name, b in of_mean.pop(TEST_BLOCKS, {}).items()}
-            values |= {f"{LAST} {name}": value for name, value in of_mean.items()}
+            row = of_mean.of(jnp.asarray(models.mean if mean == LAST else models.plain_mean, w.dtype))
+            blocks |= {f"{mean} {name}": b for name, b in row.pop(TEST_BLOCKS, {}).items()}
+            values |= {f"{mean} {name}": value for name, value in row.items()}
         if self.own_models:
             assert self.algorithm is not None
             values |= found.evaluate_own(self.algorithm, clients or {})
@@ -225,7 +227,13 @@ class Evaluation:
 
 def on_test_examples(metric: str) -> bool:
     """Whether a metric, by its name in a log, is of test examples."""
-    return metric.removeprefix("own ").removeprefix(LAST + " ").startswith(("test ", MEMBER + " "))
+    of_a_mean = mean_of_models(metric)
+    return metric.removeprefix("own ").removeprefix(f"{of_a_mean} ").startswith(("test ", MEMBER + " "))
+
+
+def mean_of_models(entry: str) -> str:
+    """The mean of clients' last models that an entry or a metric is of; empty if it is of no such mean."""
+    return next((mean for mean in (LAST, PLAIN) if f"{entry} ".startswith(f"{mean} ")), "")
 
 
 @functools.lru_cache(maxsize=8)  # runs share their data, and a pass over these may take long
@@ -264,7 +272,7 @@ def known_metrics(loaded: "Loaded") -> dict[str, Metric]:
     of_a_model = found | {name: metric for name, metric in figures.items() if not FIGURES[name].of_method}
     every = data is not None and data.test_split is not None and data.test_split.sizes.min() > 0
     of_one = {name: m for name, m in loaded.metrics.items() if m.function is None} if every else {}  # never nan
-    found |= figures | {f"{LAST} {name}": metric for name, metric in of_a_model.items()}
+    found |= figures | {f"{mean} {name}": metric for mean in (LAST, PLAIN) for name, metric in of_a_model.items()}
     return found | {f"{MEMBER} {name}": metric for name, metric in of_one.items()}
 
 
@@ -283,4 +291,4 @@ def usual(loaded: "Loaded", of_method: bool = False) -> tuple[str, ...]:
 
 
 def _is_of_method(entry: str) -> bool:
-    return entry.startswith((LAST, MEMBER)) or (entry in FIGURES and FIGURES[entry].of_method)
+    return bool(mean_of_models(entry)) or entry.startswith(MEMBER) or (entry in FIGURES and FIGURES[entry].of_method)

@@ -34,6 +34,12 @@ class ClientModels:
         """x = sum_k p_k x_k."""
         return self.first + sum((p * (x - self.first) for p, x in self), start=np.zeros_like(self.first))
 
+    @property
+    def plain_mean(self) -> np.ndarray:
+        """The mean in which every client counts alike."""
+        of_each = sum((x - self.first for _, x in self), start=np.zeros_like(self.first))
+        return self.first + of_each / len(self.weights)
+
     def consensus_error(self) -> float:
         """sqrt(sum_k p_k |x_k - x|^2), as `metrics.consensus_error` of all models at once."""
         absent = float(np.sum(np.delete(self.weights, list(self.memories))))
