@@ -233,8 +233,8 @@ def _missing(some: list[Reproduction]) -> list[str]:
     return [
         "## Missing",
         "",
-        "Nothing has been recorded of these. `fedloom reproduce NAME` runs them; times are estimated, and leave out "
-        "evaluations. Data: [Tasks and data](data.md).",
+        "Nothing has been recorded of these. `fedloom reproduce NAME` runs them; times are estimates for all runs "
+        "together, on one core each. Data: [Tasks and data](data.md).",
         "",
         *_table(("experiment", "", "data", "published numbers", "time"), rows),
     ]

@@ -21,12 +21,12 @@ def test_reproductions_are_listed(capsys, monkeypatch, tmp_path):
     code, out, _ = run(capsys, "reproduce", "--list")
     assert code == 0
     head, *rows = (re.split(r"  +", line.strip()) for line in out.splitlines())
-    assert head == ["name", "data", "published numbers", "recorded", "time"]
+    assert head == ["name", "data", "published numbers", "recorded", "time of all runs"]
     assert [row[0] for row in rows] == list(fl.reproductions.REPRODUCTIONS)
     rows = {row[0]: row[1:] for row in rows}
     assert rows["feddyn-table6"][:3] == ["-", "16", "-"]  # four methods on four sets
     assert rows["speedup-figures"][:3] == ["mnist (fedloom download mnist)", "0", "-"]
-    assert all(re.fullmatch(r"about \d+ (min|h|days) on 2 cores", row[3]) for row in rows.values())
+    assert all(re.fullmatch(r"about \d+ (min|h|days)", row[3]) for row in rows.values())
     record = {"name": "speedup-figures", "rounds": 50, "asked rounds": 50, "seconds": 600, "figures": [], "curves": []}
     found = fl.reproductions.find("speedup-figures")
     line = found.lines[0]
@@ -187,7 +187,7 @@ def test_a_study_is_recorded(capsys, monkeypatch, tmp_path, short):
     assert code == 0
     assert "These runs have only 2 of 10 rounds" in out
     assert "one seed, less than a minute of runs in all" in out
-    assert "Again: fedloom reproduce 'feddr-figure5' --seeds 0, --rounds 2\n" in out
+    assert f"Again: fedloom reproduce 'feddr-figure5' --only '{ONE}' --seeds 0, --rounds 2\n" in out
 
 
 def test_a_study_without_a_finished_run_is_not_recorded(monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ from fedloom.experiments.study import Study
 from fedloom.reproductions import REPRODUCTIONS, find, planned, recorded_text
 from fedloom.reproductions import recording as module
 from fedloom.reproductions.merging import together
-from fedloom.reproductions.overview import LOCAL, entry, seconds_of
+from fedloom.reproductions.overview import LOCAL, entry, rounds_of, seconds_of, seconds_of_round
 from fedloom.reproductions.recording import POINTS, Points, from_json, mean_curve, record
 from fedloom.reproductions.reproduction import Claim, Grid, Line, Reproduction, smaller
 from fedloom.reproductions.spread import Spread, Verdict, ratio
@@ -297,6 +297,15 @@ def test_what_is_recorded_in_the_repository_fits_its_reproduction(name):
     assert kept.seconds > 0
     assert path.stat().st_size < 60_000
     assert set(kept.curves) <= set(found.experiments)
+    newest, *earlier = kept.parts
+    left = {(*key, seed) for key, of in kept.values.items() for seed in of}
+    for part in earlier:
+        lines = [(setting, m, seeds) for setting, of in part["figures"].items() for m, seeds in of.items()]
+        own = {(setting, method, seed) for setting, method, seeds in lines for seed in seeds}
+        assert own <= left, "a part names a figure that is not there, or that an earlier one has"
+        assert part["seeds"] == sorted({seed for *_, seed in own})
+        left -= own
+    assert newest["seeds"] == sorted({seed for *_, seed in left})
 
 
 def test_every_task_has_its_cost_noted():
@@ -304,7 +313,36 @@ def test_every_task_has_its_cost_noted():
         for e in r.experiments.values():
             assert e.task in TASKS
             assert any(e.task.startswith(start) for start in LOCAL)
-            assert 0 < seconds_of(e) < 1e9
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_estimates_are_near_what_recorded_runs_took(name):
+    """Within a factor of 4 of what took ten minutes or more: processors and what else they did differ by 2."""
+    found = find(name)
+    kept = module.recorded(found)
+    assert 0 < seconds_of(found) < 1e8
+    if kept is not None and kept.seconds > 600:
+        done = sum(map(len, kept.values.values())) / len(found.lines)  # in seeds
+        assert 1 / 4 < seconds_of(found) * done / kept.seconds < 4
+
+
+def test_an_estimate_by_hand():
+    """FedDyn's row of 10%: 10 of 100 devices, 50 epochs of 12 steps; then the test examples, with the mean's models."""
+    row = find("feddyn-mnist-2nn-iid")
+    e = dict(row.runs([0]))["feddyn"]
+    step, passes, parameters = LOCAL["mnist-2nn"].step, 50 * 12, 784 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10
+    taking_part = 10 / (1 - 0.9**100)
+    test = 2 * 100 * 12 * step / 3 / 6  # of the mean of last models and of the server's
+    expected = taking_part * passes * step + test + 1e-8 * 100 * parameters
+    assert seconds_of_round(e) == pytest.approx(expected)
+    assert seconds_of_round(dataclasses.replace(e, evaluate_every=10)) < expected - 0.9 * test
+    # A run ends at its higher target, for which the table has as many models, or twice as many as there are rounds.
+    assert [rounds_of(row, m) for m in ("feddyn", "fedavg")] == [100, 588]
+    assert rounds_of(find("feddyn-mnist-2nn-iid-1%"), "fedavg") == 644
+    assert rounds_of(find("feddyn-table6"), "type1, loss 1.5717, feddyn 0") == 300  # a point of a search
+    assert (
+        rounds_of(find("speedup-figures"), next(iter(find("speedup-figures").experiments))) == 100
+    )  # without a target
 
 
 def test_the_commit_of_a_checkout():
@@ -325,7 +363,7 @@ def test_runs_that_diverged_are_named():
     assert kept.made["diverged"] == {"b": [0, 2]}
     assert "Diverged: b (seeds 0, 2)." in kept.how
     assert from_json(kept.to_json(found), found).made["diverged"] == {"b": [0, 2]}
-    again = together(kept, record(Study("", runs(0)), found, {"commit": "abd"}), found)
+    again = together(kept, record(Study("", runs(0)), found, {"commit": "abd"}))
     assert again.made["diverged"] == {"b": [2]}  # seed 0 was run again
     assert "Diverged: b (seed 2)." in again.how
     search = [result("a 0", [9.0], seed=3, diverged=True, rounds=3), *runs(3)[1:]]
@@ -381,7 +419,7 @@ def test_some_runs_that_are_shorter_than_others_are_whole(tmp_path, monkeypatch)
     done = dataclasses.replace(result("b", [9.0, 1.0], seed=0), experiment=e)
     kept = record(Study("", [done]), found, {})
     assert (kept.rounds, kept.made) == (3, {})
-    both = together(record(Study("", runs(0)[:2]), found, {}), kept, found)
+    both = together(record(Study("", runs(0)[:2]), found, {}), kept)
     assert both.values["s", "b"] == {0: 1.0}
     assert both.values["s", "a"] == {0: 1.0}
     (tmp_path / "small.json").write_text(kept.to_json(found))
@@ -399,9 +437,9 @@ def test_the_points_of_a_grid_are_recorded_as_means_over_seeds():
     lost = record(Study("", runs(2, first=(9, 9, 9, 9))), found, {})
     assert math.isnan(lost.points["s", "a"].values[0])
     assert "null" in lost.to_json(found)
-    both = together(kept, record(Study("", runs(2, first=(9, 9, 9, 1))), found, {}), found)
+    both = together(kept, record(Study("", runs(2, first=(9, 9, 9, 1))), found, {}))
     assert both.points == {("s", "a"): Points((2.0, 1.0), (0, 1, 2))}  # (2 + 1 + 3) / 3
-    half = together(kept, lost, found).points["s", "a"]
+    half = together(kept, lost).points["s", "a"]
     assert math.isnan(half.values[0])
     assert half.values[1] == 1.0
     assert record(Study("", runs(0)[1:]), found, {}).points == {}  # not all points have been run
