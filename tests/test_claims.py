@@ -294,7 +294,7 @@ def test_feddyn_sends_the_fewest_models():
         best = [9, end] if line.method == "feddyn" and end != 0.1 else [9, 9, end]
         for i, run in enumerate(line.runs):
             curve, up = best if i == 1 else [9, 9, 9], 2.0 if line.method == "scaffold" else 1.0
-            results += [result(run, curve, "last models train loss", up=up, seed=seed) for seed in (0, 1, 2)]
+            results += [result(run, curve, line.measure.metric, up=up, seed=seed) for seed in (0, 1, 2)]
     made = Study("", results, about={"kind": "reproduction", "name": r.name})
     assert list(verdicts(made, "fewest").values()) == [HOLDS, HOLDS, FAILS, "undecided"]
     rows = {(row.setting.split(",")[0], row.method): row for row in outcome(made)}

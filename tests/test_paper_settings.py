@@ -196,7 +196,7 @@ def test_feddyn_table_6():
         "type2": (0.1205, 150, 164, 274, 275),
         "type3": (0.0854, 34, 260, 79, 106),
     }
-    lines = find("feddyn-table6").lines
+    lines = [line for line in find("feddyn-table6").lines if not line.beside]
     for kind, (loss, *values) in table.items():
         of = [line for line in lines if line.setting.startswith(kind)]
         assert [line.method for line in of] == ["feddyn", "scaffold", "fedavg", "fedprox"]
@@ -206,6 +206,22 @@ def test_feddyn_table_6():
         assert e.cohort == bernoulli(0.1)
         assert (e.solver.batch_size, e.solver.weight_decay, e.evaluate_every) == (10, 1e-5, 1)
         assert e.rounds > 275  # the largest number of the table, of a method that sends one model in a round
+
+
+def test_where_devices_differ_in_size_the_plain_mean_stands_beside_the_weighted_one():
+    """As the program measures FedDyn and SCAFFOLD on type 3: the same runs, another metric, the same numbers."""
+    r = find("feddyn-table6")
+    beside = {line.method: line for line in r.lines if line.beside}
+    assert list(beside) == ["feddyn, plain mean", "scaffold, plain mean"]
+    (weighted,) = {line.setting for line in beside.values()}
+    assert weighted == "type3, loss 0.0854"
+    for name, line in beside.items():
+        (same,) = (of for of in r.lines if (of.setting, of.method) == (weighted, name.removesuffix(", plain mean")))
+        assert (line.reported, line.measure.counted) == (same.reported, "models")
+        assert (line.measure.metric, line.measure.target) == ("plain last models train loss", 0.0854)
+        for run, other in zip(line.runs, same.runs, strict=True):
+            plain = dataclasses.replace(r.experiments[other], evaluate=("plain last models train loss",))
+            assert r.experiments[run] == plain
 
 
 def test_the_homogeneous_set_of_table_6_in_many_draws():
@@ -278,13 +294,13 @@ def test_the_search_of_table_6(kind):
         if line.setting.startswith(kind):
             runs = [r.experiments[run] for run in line.runs]
             assert {e.task for e in runs} == {f"feddyn-synthetic-{kind}"}
-            if line.method == "scaffold":
+            if line.method.startswith("scaffold"):
                 assert {type(e.algorithm) for e in runs} == {Scaffold}
                 points = [(e.solver.lr, e.solver.steps) for e in runs]
             else:
                 points = [(e.solver.lr, e.solver.epochs, e.algorithm) for e in runs]
-            assert set(points) == search[line.method]
-            assert len(points) == len(search[line.method])
+            assert set(points) == search[line.method.removesuffix(", plain mean")]
+            assert len(points) == len(set(points))
 
 
 MNIST_ROWS = {  # of tables 2 (10% and 100%) and 5 (1%): the accuracy in %, then FedDyn, SCAFFOLD, FedAvg, FedProx

@@ -9,7 +9,6 @@ from fedloom.experiments import Experiment
 from fedloom.experiments.about import commit
 from fedloom.experiments.study import Study, read_study
 from fedloom.reproductions import REPRODUCTIONS, find, reproduce, text
-from fedloom.reproductions.linear_speedup import CLIPPED
 from fedloom.reproductions.recording import PLACES, digests, file_name, from_json, record
 from fedloom.tasks import TASKS
 
@@ -45,6 +44,7 @@ def test_every_figure_has_runs_and_a_metric_that_they_evaluate(name):
         for e in map(runs.get, line.runs):
             task, metric = TASKS[e.task], line.measure.metric
             parts = ["train", "test", "last models train", "last models test", "last member test"]
+            parts += ["plain last models train"]
             parts += ["own train"] * e.own_models
             named = [f"{part} {m}" for part in parts for m in ("loss", *(m.name for m in task.metrics))]
             assert metric in [*named, "gradient norm"]
@@ -110,7 +110,7 @@ def test_all_that_tasks_report_is_compared_with():
     ours = []
     for r in REPRODUCTIONS.values():
         for line in r.lines:
-            if line.combined is not None or r.name.endswith(("-lower", "-draws")) or line.method == CLIPPED:
+            if line.combined is not None or r.name.endswith(("-lower", "-draws")) or line.beside:
                 continue  # seconds, which follow from rounds; rows that are repeated with more seeds; a variant of ours
             if line.where.startswith("table"):
                 said = (line.where, line.measure.words, line.method, line.reported)

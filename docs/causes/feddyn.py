@@ -20,7 +20,7 @@ def _beside_the_table(values: Values, kind: str) -> dict[str, tuple[list[float],
     return {
         line.method: (list(values[line.setting, line.method].values()), line.reported)
         for line in lines
-        if line.reported is not None
+        if line.reported is not None and not line.beside
     }
 
 
