@@ -185,14 +185,22 @@ def test_the_cause_of_feddane_s_figure_3_needs_the_means_to_matter():
 
 
 def test_the_causes_of_feddyn_s_table_6_need_all_methods_to_differ_alike():
-    def shown(homogeneous=2.0, type2=0.5, type3=0.5, feddyn=1.0, type1=1.5):
-        """Which causes are shown; arguments are models in proportion to the table's, on type 1 to FedDyn's."""
+    def shown(homogeneous=2.0, type2=0.5, type3=0.5, feddyn=1.0, type1=1.5, plain=None):
+        """Which causes are shown; arguments are models in proportion to the table's, on type 1 to FedDyn's.
+
+        `plain` are SCAFFOLD's by the plain mean in proportion to those by the weighted one.
+        """
         times = {"homogeneous": homogeneous, "type2": type2, "type3": type3}
         made = figures_of("feddyn-table6", lambda line: line.reported * times.get(line.setting.split(",")[0], 1.0))
         for method in ("feddyn", "scaffold", "fedavg", "fedprox"):
             far = 1.0 if method == "feddyn" else type1
             made["type1, loss 1.5717", method] = {0: 9.0, 1: 9.0 * far, 2: 9.0 * far}
         made["type3, loss 0.0854", "feddyn"] = {seed: 34.0 * feddyn for seed in range(3)}
+        made["type3, loss 0.0854", "feddyn, plain mean"] = {seed: 34.0 * feddyn for seed in range(3)}
+        del made["type3, loss 0.0854", "scaffold, plain mean"]
+        if plain is not None:
+            weighted = made["type3, loss 0.0854", "scaffold"]
+            made["type3, loss 0.0854", "scaffold, plain mean"] = {seed: m * plain for seed, m in weighted.items()}
         return [causes.CAUSES["feddyn-table6"].index(cause) for cause in causes.shown("feddyn-table6", made)]
 
     assert shown() == [0, 1, 2]
@@ -202,8 +210,11 @@ def test_the_causes_of_feddyn_s_table_6_need_all_methods_to_differ_alike():
     assert shown(type1=0.8) == [0, 2]  # behind
     assert shown(type2=1.1) == shown(type3=1.1) == [0, 1]
     assert shown(feddyn=2.0) == [0, 1, 2]
+    assert shown(plain=1.05) == shown(plain=0.95) == [0, 1, 2, 3]
+    assert shown(plain=1.2) == shown(plain=0.8) == shown(plain=math.inf) == [0, 1, 2]
     one = figures_of("feddyn-table6", lambda line: line.reported * 2)
     one["homogeneous, loss 0.0603", "fedavg"][1] = 100.0  # the table has 136
+    del one["type3, loss 0.0854", "scaffold, plain mean"]
     assert causes.shown("feddyn-table6", one) == []
 
 
