@@ -3,7 +3,9 @@
 Curves, or figures of all seeds; heat maps are in heat_maps.py.
 """
 
+import itertools
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -19,7 +21,8 @@ from fedloom.reproductions.spread import Spread
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d1f", "#56b4e9", "#555555")
 OURS, PAPER = COLOURS[:2]
 COLUMNS, BELOW = 3, 40  # panels in a row; pixels below one
-ROW, CURVE = 18, 130  # the height of a method's row, and of a panel of curves
+ROW, CURVE = 18, 130  # the least height of a method's row, and that of a panel of curves
+LABEL, LINE = 15, 11  # letters that fit beside a row, and the height of a line of them
 ENTRY = 150  # the width of a legend's entry
 
 
@@ -76,7 +79,7 @@ def picture(r: Reproduction, kept: Recorded) -> str:
         return heat_maps(grids, NEAR)
     curves = all(line.measure.target is None and _has_curve(line, kept) for line in measured)
     methods = list(dict.fromkeys(line.method for line in measured))
-    height = CURVE if curves else ROW * max(map(len, settings.values()))
+    height = CURVE if curves else max(sum(map(_row, lines)) for lines in settings.values())
     legend = _legend_of_curves(measured, methods) if curves else _legend_of_figures(measured, kept)
     columns = min(COLUMNS, len(settings))
     head, down = 8 + ROW * math.ceil(len(legend) / (2 * columns)), TITLE + height + BELOW
@@ -126,12 +129,12 @@ def _figures(lines: list[Line], kept: Recorded) -> str:
     printed = _printed(lines)
     values += printed.values()
     x = axis(values or [0.0, 1.0], LEFT, WIDTH - RIGHT, bool(values) and max(values) > 3 * min(values) > 0)
-    bottom = TITLE + ROW * len(lines)
+    ends = list(itertools.accumulate(map(_row, lines), initial=TITLE))
     computed = "from " * (lines[0].combined is not None)
-    drawn = _below(x, bottom, computed + lines[0].measure.words)
-    for i, line in enumerate(lines):
-        y = TITLE + ROW * (i + 0.5)
-        drawn += f'<text class="e" x="{LEFT - 8}" y="{n(y + 4)}">{escape(line.method)}</text>'
+    drawn = _below(x, ends[-1], computed + lines[0].measure.words)
+    for line, *row in zip(lines, ends, ends[1:], strict=False):
+        y = sum(row) / 2
+        drawn += _label(line.method, y)
         spread = spreads[line]
         drawn += "".join(dot(x.at(float(v)), y) for v in spread.finite)
         if len(spread.finite):
@@ -141,6 +144,19 @@ def _figures(lines: list[Line], kept: Recorded) -> str:
         if line in printed:
             drawn += diamond(x.at(printed[line]), y, PAPER)
     return drawn
+
+
+def _row(line: Line) -> int:
+    """The height of a method's row: a long name has several lines."""
+    return max(ROW, LINE * len(textwrap.wrap(line.method, LABEL)) + 4)
+
+
+def _label(words: str, y: float) -> str:
+    """At the left of a row, in lines that fit there."""
+    lines = textwrap.wrap(words, LABEL)
+    first = y + 4 - LINE * (len(lines) - 1) / 2
+    at = enumerate(lines)
+    return "".join(f'<text class="e" x="{LEFT - 8}" y="{n(first + LINE * i)}">{escape(of)}</text>' for i, of in at)
 
 
 def _printed(lines: list[Line]) -> dict[Line, float]:

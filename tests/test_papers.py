@@ -1,6 +1,7 @@
 """The papers' pages: on a record made by hand, numbers and verdicts are on the page and in the picture."""
 
 import dataclasses
+import itertools
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -620,6 +621,17 @@ def test_the_pictures_are_up_to_date():
     for name, text in drawn.items():
         assert (place / name).read_text() == text, f"{name}: run make docs"
         assert len(text) < 50_000
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / papers.PICTURES).glob("*.svg")), ids=lambda path: path.stem)
+def test_names_of_methods_fit_beside_their_rows(path):
+    """Letters are 5.6 pixels wide on average; the lines of two names keep 9 pixels between their feet."""
+    panels: dict[tuple[float, float], list[float]] = {}
+    for g in ET.fromstring(path.read_text()).iter(f"{SVG}g"):
+        for e in g.findall(f"{SVG}text[@class='e']"):
+            assert float(e.get("x")) - 5.6 * len(e.text) >= 0, e.text
+            panels.setdefault((g.get("transform"), e.get("x")), []).append(float(e.get("y")))
+    assert all(abs(b - a) >= 9 for feet in panels.values() for a, b in itertools.pairwise(feet))
 
 
 def test_the_catalogue_has_a_claim_once_with_its_settings():
