@@ -27,7 +27,7 @@ AXIS = 0.02  # of an axis: what is hardly to be seen
 
 
 def _one_worker_s_images(values: Values) -> bool:
-    """Every run reaches 95% on the last worker's images, none on all; iid within two rounds, digits_2 no later."""
+    """Every run reaches 95% on the last worker's images, none on all; iid within two rounds, digits_2 earlier."""
     of_table = [line for line in find("speedup-table2-lr").lines if line.method != CLIPPED]
 
     def of_those(measured: str) -> list[float]:
@@ -39,18 +39,19 @@ def _one_worker_s_images(values: Values) -> bool:
         return False
     lines = [line for line in of_table if "rounds to 95% on the last" in line.setting]
     far = {line: np.mean(list(values[line.setting, line.method].values())) - (line.reported or 0) for line in lines}
-    return all(abs(d) <= 2 if line.setting.startswith("digits_10") else d <= 0 for line, d in far.items())
+    return all(abs(d) <= 2 if line.setting.startswith("digits_10") else d < 0 for line, d in far.items())
 
 
 def _clipping_tames(values: Values) -> bool:
     """On the last worker's images of digits_2 some runs of SCAFFOLD never get there, and all with clipped steps do.
 
-    The others are the same.
+    The others are the same, those of digits_10, too.
     """
-    settings = {s for s, _ in values if "digits_2" in s and "on the last" in s}
-    both = [(v, values[s, CLIPPED][seed]) for s in settings for seed, v in values[s, "scaffold"].items()]
-    lost = [clipped for own, clipped in both if math.isinf(own)]
-    return bool(lost) and all(map(math.isfinite, lost)) and all(a == b for a, b in both if math.isfinite(a))
+    settings = {s for s, _ in values if "rounds to 95% on the last" in s}
+    both = [(s, v, values[s, CLIPPED][seed]) for s in settings for seed, v in values[s, "scaffold"].items()]
+    lost = [clipped for s, own, clipped in both if math.isinf(own) and "digits_2" in s]
+    same = all(own == clipped for s, own, clipped in both if math.isfinite(own) or "digits_2" not in s)
+    return bool(lost) and all(map(math.isfinite, lost)) and same
 
 
 def _alike_on_the_axis(n: int, values: Values) -> bool:
@@ -91,8 +92,8 @@ CAUSES: Causes = {
             Cause(
                 NUMBERS,
                 "Steps without clipping are why SCAFFOLD does not get to 95% on the last worker's images in every run "
-                "on digits_2: with steps that are clipped as FedAvg's are, it does. Where it gets there without, "
-                "clipping changes none of these numbers, so it explains no other.",
+                "on digits_2: with steps that are clipped as FedAvg's are, it does. Where it gets there without, on "
+                "digits_10 as well, clipping changes no run, so it explains none of the table's other numbers.",
                 _clipping_tames,
             ),
         )

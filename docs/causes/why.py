@@ -24,7 +24,8 @@ def beside(r: Reproduction, values: Values) -> str:
     below, above = sum(d < -NEAR for d in apart), sum(d > NEAR for d in apart)
     near = len(apart) - below - above
     words = (
-        f"Our means are within {NEAR:.0%} of {near} of {len(pairs)} printed numbers, below {below} and above {above}."
+        f"Our means are within {NEAR:.0%} of {near} of {len(pairs)} printed numbers, below {below} of them and above "
+        f"{above}."
     )
     rest = len(pairs) > len(whole)
     return f"{words} The others cannot be compared: some seed of ours, or the paper, has no number." if rest else words
@@ -58,7 +59,7 @@ def _numbers(r: Reproduction, values: Values) -> tuple[str, str]:
     """
     found = [differs(of.values(), printed) for of, printed in _printed(r, values)]
     compared = [far for far in found if far is not None]
-    words = "printed ones are not what one more seed of ours would give, in 95% of cases"
+    words = "printed ones are outside of where one more seed of ours would be, 19 times in 20"
     far = f"{sum(compared)} of {len(compared)} {words}" if any(compared) else ""
     of_few = len(found) - len(compared)
     words = "printed ones cannot be judged: ours have fewer than three seeds, or in some of them no number"

@@ -70,7 +70,7 @@ def slope_of_best(accuracies: Sequence[float]) -> float:
     """How log eta of the best server step changes with log eta_l, over client steps that work: -1 along a diagonal."""
     table = np.reshape(accuracies, (len(LOCAL), len(SERVER)))
     works = np.flatnonzero(table.max(axis=1) >= table.max() - NEAR)
-    if len(works) < 2:
+    if not math.isfinite(table.max()) or len(works) < 2:
         return math.nan
     x = np.log10(LOCAL)[works]
     y = np.log10(SERVER)[table[works].argmax(axis=1)]
@@ -93,8 +93,8 @@ def flattest(f: Figures, s: str) -> float:
 
 
 def smaller_share(f: Figures, s: str) -> float:
-    """Of the pairs of step sizes that work for FedAdam, and for FedYogi."""
-    return min(f[s, f"{m}, share"] for m in ("fedadam", "fedyogi"))
+    """Of the pairs of step sizes that work for FedAdam, and for FedYogi; not defined if one of them is not."""
+    return float(np.min([f[s, f"{m}, share"] for m in ("fedadam", "fedyogi")]))
 
 
 def _second_half(task: str) -> Measure:

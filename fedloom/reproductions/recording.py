@@ -165,15 +165,13 @@ def from_json(text: str, reproduction: Reproduction) -> Recorded:
             values[key] = {int(seed): worst if v is None else float(v) for seed, v in row["seeds"].items()}
             if "points" in row:
                 points[key] = Points(tuple(map(_number, row["points"])), tuple(row["points of seeds"]))
-    all_seeds = sorted({seed for of in values.values() for seed in of})  # which records without seeds of curves had
     kept = {(run, lines[key].measure.metric) for key in values for run in lines[key].runs}
     curves: dict[str, dict[str, Curve]] = {}
     for row in found.pop("curves"):
         for run, of in row.items():
             for m, c in of.items():
                 if (run, m) in kept:
-                    seeds = tuple(c.get("seeds", all_seeds))
-                    curve = Curve(tuple(c["rounds"]), tuple(map(_number, c["values"])), seeds)
+                    curve = Curve(tuple(c["rounds"]), tuple(map(_number, c["values"])), tuple(c["seeds"]))
                     curves.setdefault(run, {})[m] = curve
     name, rounds, seconds = (found.pop(key) for key in ("name", "rounds", "seconds"))
     return Recorded(name, values, curves, rounds, seconds, found, points, _runs_of(reproduction))
