@@ -43,7 +43,9 @@ def test_what_heat_maps_run(name):
     """The paper's grids, and for adaptive methods a hundredth of its tau beside it."""
     r = find(name)
     task = name.removeprefix("fedopt-figure2-")
-    for setting, methods, tau in ((task, METHODS, 1e-3), (f"{task}, tau=1e-5", ADAPTIVE, 1e-5)):
+    maps = [(task, METHODS, 1e-3), (f"{task}, tau=1e-5", ADAPTIVE, 1e-5)]
+    maps += [("digits, as printed", ADAPTIVE, 1e-3)] * (task == "digits")
+    for setting, methods, tau in maps:
         assert [line.method for line in r.lines if line.setting == setting and line.grid] == list(methods)
         for line in (line for line in r.lines if line.setting == setting):
             method = line.method.split(",")[0]
@@ -51,8 +53,21 @@ def test_what_heat_maps_run(name):
             steps = [(10 ** (i / 2 - 3), 10 ** (j / 2 - 3)) for i in range(8) for j in range(9)]
             np.testing.assert_allclose(found, steps)
             if method in ADAPTIVE:
-                assert {r.experiments[run].algorithm.tau for run in line.runs} == {tau}
-    assert len(r.experiments) == 8 * 9 * (len(METHODS) + len(ADAPTIVE))
+                run = [r.experiments[name].algorithm for name in line.runs]
+                assert {a.tau for a in run} == {tau}
+                variant = ("smoothed", None) if setting == "digits, as printed" else ("raw", 0.0)
+                assert {(a.second_moment, a.initial_v) for a in run} == {variant}
+    assert len(r.experiments) == 8 * 9 * sum(len(methods) for _, methods, _ in maps)
+
+
+def test_the_printed_variant_is_compared_where_it_is_run():
+    words = "ends within a point of the variant that was run"
+    claims = [c for c in find("fedopt-figure2-digits").claims if words in c.words]
+    assert [c.words.split(":")[0] for c in claims] == list(ADAPTIVE)
+    for claim, m in zip(claims, ADAPTIVE, strict=True):
+        ends = [claim.holds({("digits", m): 0.9, ("digits, as printed", m): x}) for x in (0.88, 0.895, 0.905, 0.92)]
+        assert (ends, claim.ours) == ([False, True, True, False], True)
+    assert not any(words in c.words for c in find("fedopt-figure2-mnist-writers").claims)
 
 
 @pytest.mark.parametrize("name", HEAT_MAPS)

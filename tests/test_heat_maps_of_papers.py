@@ -29,14 +29,14 @@ def test_colours_go_from_the_first_to_the_last():
 
 def test_every_run_of_every_method_has_a_cell():
     lines = [line for line in find("fedopt-figure2-digits").lines if line.grid is not None]
-    assert [len(line.runs) for line in lines] == [72] * 8
+    assert [len(line.runs) for line in lines] == [72] * 11
     found = [(line, Points(tuple(i / 72 for i in range(72)), (0, 1, 2))) for line in lines]
     svg = heat_maps(found, 0.05)
     ET.fromstring(svg)
-    assert len(re.findall(r"h22v14h-22z", svg)) == 8 * 72
+    assert len(re.findall(r"h22v14h-22z", svg)) == 11 * 72
     rings = [(float(x), float(y)) for x, y in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', svg)]
     # Only the last column is near the best, and there the largest server step, at the top.
-    assert rings == [(92 + 22 * 7.5, 34 + 7)] * 8
+    assert rings == [(92 + 22 * 7.5, 34 + 7)] * 11
     for line in lines:
         assert f">{line.method}: {line.setting}</text>" in svg
 

@@ -38,6 +38,8 @@ def test_what_is_counted_to_a_target():
     assert value_of(Measure("train loss", 3.0, "models"), run) == 4
     assert value_of(Measure("train loss", 3.0, "simulated seconds"), run) == 120
     assert value_of(Measure("train loss", 0.5, "models"), run) == math.inf
+    long = result("a", [9.0] * 200 + [1.0], up=156 / 155)  # 155 weights, and a number beside them
+    assert value_of(Measure("train loss", 3.0, "models"), long) == 200  # not 201
 
 
 def test_the_mebibytes_of_table_2_of_the_linear_speedup():

@@ -502,7 +502,8 @@ def test_training_at_one_place(name, epochs, steps, printed, highest, batch):
     assert (e.rounds, e.solver.epochs, e.split) == (epochs, 1, {"name": "iid", "clients": 1})
     assert (e.solver.batch_size, e.solver.clip) == (batch, 10)
     assert [schedules.at(e.solver.lr, t) for t in steps] == pytest.approx(list(steps.values()))
-    (line,), (claim,) = r.lines, r.claims
+    (line, best), (claim,) = r.lines, r.claims
     assert (line.reported, line.measure) == (printed, Measure("test accuracy", scale=100))
+    assert (best.reported, best.measure) == (None, Measure("test accuracy", scale=100, best=True))
     assert f"{highest:g}%" in claim.words
-    assert [claim.holds({(line.setting, line.method): x}) for x in (highest + 0.01, highest - 0.01)] == [True, False]
+    assert [claim.holds({(best.setting, best.method): x}) for x in (highest, highest - 0.01)] == [True, False]

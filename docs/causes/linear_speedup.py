@@ -11,6 +11,8 @@ from fedloom.reproductions.linear_speedup import (
     ALIKE_DIGITS,
     CLIPPED,
     EPOCHS_HELP,
+    OF_N,
+    ONE_WORKER,
     SLIGHT,
     K,
     N,
@@ -78,7 +80,7 @@ def _half_of_the_slope(values: Values) -> bool:
     """One worker's slope is a third to two thirds of that of n workers, and their intervals are apart."""
     for p in (10, 2):
         slopes = f"digits_{p}, slope of the squared norm"
-        many, one = (Spread(tuple(values[slopes, m].values())) for m in ("against n, K=1", "one worker"))
+        many, one = (Spread(tuple(values[slopes, m].values())) for m in (OF_N, ONE_WORKER))
         if many.interval is None or one.interval is None or many.interval[1] >= one.interval[0]:
             return False
         if not 1 / 3 <= one.mean / many.mean <= 2 / 3:

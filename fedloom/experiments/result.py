@@ -199,8 +199,12 @@ def bytes_of_a_client(result: Result, row: Row) -> float:
 
 def models_sent(result: Result, row: Row) -> float:
     """FedDyn's measure: rounds times the models that a client sends in each. A control variate counts as a model."""
+    return turns(result, row) * models_of_a_reply(result, row)
+
+
+def models_of_a_reply(result: Result, row: Row) -> float:
     trips = row["messages"] / 2
-    return turns(result, row) * row["bytes up"] / trips / result.about["model bytes"] if trips else 0.0
+    return row["bytes up"] / trips / result.about["model bytes"] if trips else 0.0
 
 
 def turns(result: Result, row: Row) -> float:

@@ -1,10 +1,10 @@
 """FedDyn, section 3: its models trained on all data at one place. Acar et al., 2021, arXiv:2111.04263, appendix A.2."""
 
-from operator import itemgetter
+import dataclasses
 from typing import Any, NamedTuple
 
 from fedloom.experiments import experiment
-from fedloom.reproductions.reproduction import Line, Reproduction, smaller
+from fedloom.reproductions.reproduction import Claim, Line, Reproduction
 from fedloom.solvers import SGD
 from fedloom.tasks import TASKS, Measure
 from fedloom.tasks.feddyn import PAPER
@@ -29,6 +29,7 @@ class Place(NamedTuple):
         return f"{start}, times {self.lr['decay']:g} after each"
 
 
+BEST = "centralised, best"
 HALVED = {"name": "staircase", "value": 0.1, "decay": 0.5, "every": 50}
 SHRINKING = {"name": "exponential", "value": 0.1, "decay": 0.992}
 PLACES = {
@@ -69,14 +70,18 @@ def _centralised(name: str, place: Place) -> Reproduction:
     )
     assert isinstance(e.solver, SGD)
     measure, target, s = Measure("test accuracy", scale=100), highest_target(place.task), place.words
+    best = dataclasses.replace(measure, best=True)  # a target is met by the best of all evaluations
     words = f"the highest target, {target:g}%, is within the model's reach"
     return Reproduction(
         f"feddyn-{name}-centralised",
         f"The {place.model} on all of {s} at one place: what the targets of the tables are measured against.",
         PAPER,
         {"centralised": e},
-        (Line(s, "centralised", "centralised", measure, place.printed, "section 3"),),
-        (smaller(words, lambda f: target, itemgetter((s, "centralised")))._replace(ours=True),),
+        (
+            Line(s, "centralised", "centralised", measure, place.printed, "section 3"),
+            Line(s, BEST, "centralised", best),
+        ),
+        (Claim(words, lambda f: f[s, BEST] >= target, ours=True),),
         f"As in appendix A.2: {place.epochs} epochs of SGD from a step size of {place.schedule()}; here in batches of "
         f"{e.solver.batch_size}, with the weight decay and the clipping of the devices.",
         TASKS[place.task].needs,

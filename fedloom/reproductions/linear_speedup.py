@@ -16,7 +16,7 @@ from fedloom.algorithms import FedAvg
 from fedloom.cohorts import everyone, uniform
 from fedloom.experiments import Experiment, experiment
 from fedloom.reproductions.published import clipped, from_task, name_of, variants
-from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Line, Reproduction, comparable, smaller
+from fedloom.reproductions.reproduction import COMPARABLE, Claim, Figures, Grid, Line, Reproduction, comparable, smaller
 from fedloom.solvers import SGD
 from fedloom.tasks import TASKS, Measure, Reported
 from fedloom.tasks.linear_speedup import PAPER, TABLE_2, WORKERS, seconds_of_a_round
@@ -140,7 +140,8 @@ def _less(words: str, than: str, setting: str) -> Claim:
 ROUNDS = 2000  # T of corollary 2
 SMOOTHNESS = 125.1  # L of logistic regression on standardised MNIST: half the largest eigenvalue of the inputs' moments
 WORKERS_OF_CELLS = (1, 2, 5, 10, 20, 50, 100)
-CELLS = tuple((n, k) for n in WORKERS_OF_CELLS for k in (1, 2, 5, 10))
+STEPS_OF_CELLS = (1, 2, 5, 10)
+CELLS = tuple((n, k) for n in WORKERS_OF_CELLS for k in STEPS_OF_CELLS)
 
 
 def slope(norms: Sequence[float], x: Sequence[int]) -> float:
@@ -161,6 +162,19 @@ def _of_corollary_2(p: int, n: int, k: int, eta: float) -> Experiment:
     return dataclasses.replace(e, evaluate=("gradient norm", "test"))
 
 
+OF_N, ONE_WORKER = "against n, K=1", "one worker"
+
+
+def _flatness(f: Figures, s: str) -> float:
+    """How steeply the norm falls with the steps that belong to n workers, but one worker."""
+    return -f[s, ONE_WORKER]
+
+
+def _steepness(f: Figures, s: str) -> float:
+    """How steeply it falls with n workers."""
+    return -f[s, OF_N]
+
+
 def _corollary_2() -> Reproduction:
     """eta_l = 1 / (sqrt(T) K L) and eta = sqrt(K n) promise min |grad f|^2 = O(1 / sqrt(n K T)): a slope of -1/2."""
     runs, lines, claims = dict[str, Experiment](), list[Line](), list[Claim]()
@@ -170,17 +184,24 @@ def _corollary_2() -> Reproduction:
         runs |= {name: _of_corollary_2(p, n, k, math.sqrt(k * n)) for name, (n, k) in zip(names, CELLS, strict=True)}
         of_all = partial(slope, x=[n * k for n, k in CELLS])
         slopes = f"{s}, slope of the squared norm"
-        lines.append(Line(slopes, "against nK", names, norm, combined=of_all))
+        every = Grid("n", WORKERS_OF_CELLS, "K", STEPS_OF_CELLS)
+        lines.append(Line(slopes, "against nK", names, norm, combined=of_all, grid=every))
         # The server's step grows with n: how much of the slope is there with one worker and these steps?
         of_n = tuple(f"{s}, n={n}, K=1" for n in WORKERS_OF_CELLS)
         alone = tuple(f"{s}, one worker, the step of n={n}" for n in WORKERS_OF_CELLS)
         runs |= {name: _of_corollary_2(p, 1, 1, math.sqrt(n)) for name, n in zip(alone, WORKERS_OF_CELLS, strict=True)}
-        for words, which in (("against n, K=1", of_n), ("one worker", alone)):
-            lines.append(Line(slopes, words, which, norm, combined=partial(slope, x=WORKERS_OF_CELLS)))
+        of_one = every._replace(ys=(1,))
+        for words, which in ((OF_N, of_n), (ONE_WORKER, alone)):
+            of_slope = partial(slope, x=WORKERS_OF_CELLS)
+            lines.append(Line(slopes, words, which, norm, combined=of_slope, grid=of_one))
         for n, k in ((1, 1), (10, 1), (100, 1), (100, 10)):
             lines.append(Line(s, f"n={n}, K={k}", f"{s}, n={n}, K={k}", norm))
-        words = "more workers and local steps help as 1 / sqrt(n K) or better: a slope of -0.5 or below"
+        words = "with the corollary's steps the smallest |grad f|^2 falls as 1 / sqrt(n K) or faster"
         claims.append(Claim(words, lambda f, s=slopes: f[s, "against nK"] <= -0.5, slopes))  # type: ignore[misc]
+        words = "more workers alone make it fall: n workers' slope is steeper than one worker's with the same steps"
+        claims.append(
+            smaller(words, partial(_flatness, s=slopes), partial(_steepness, s=slopes), slopes)._replace(ours=True)
+        )
     return Reproduction(
         "speedup-corollary2",
         "The linear speedup itself: the smallest |grad f|^2 in 2,000 rounds against n workers times K local steps.",

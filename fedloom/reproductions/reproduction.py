@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from fedloom.experiments import Experiment
-from fedloom.experiments.result import Result, Row, bytes_of_a_client, models_sent
+from fedloom.experiments.result import Result, Row, bytes_of_a_client, models_of_a_reply, turns
 from fedloom.experiments.study import Runs, Study
 from fedloom.experiments.until import Condition
 from fedloom.reproductions.spread import NOT_RUN, Spread, Verdict, over, ratio
@@ -26,10 +26,11 @@ Figures = Mapping[tuple[str, str], float]
 Values = Mapping[tuple[str, str], Mapping[int, float]]
 
 
-# What had been counted by the time of a row; the names are those of `tasks.reported.COUNTED`.
+# What had been counted by the time of a row; the names are those of `tasks.reported.COUNTED`. Of models tables count
+# whole ones: a number that is sent beside one does not count.
 COUNTS: dict[str, Callable[[Result, Row], float]] = {
     "rounds": lambda result, row: float(row["round"]),
-    "models": models_sent,
+    "models": lambda result, row: float(turns(result, row) * round(models_of_a_reply(result, row))),
     "MiB": lambda result, row: bytes_of_a_client(result, row) / 2**20,
     "simulated seconds": lambda result, row: float(row["simulated seconds"]),
 }
