@@ -4,6 +4,7 @@ One scale of colours for all panels. Rings: the best step of y for each of x, wh
 """
 
 import math
+import textwrap
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
@@ -77,7 +78,8 @@ def _panel(words: str, grid: Grid, values: Sequence[float], scale: tuple[float, 
             cells += f'<text class="e" x="{LEFT - 6}" y="{n(bottom - tall * j - 3)}">{v:.2g}</text>'
     middle = LEFT + wide * len(grid.xs) / 2
     cells += f'<text class="m" x="{n(middle)}" y="{bottom + 28}">{escape(grid.x)}</text>'
-    cells += f'<text class="e" x="{LEFT - 6}" y="{TITLE - 6}">{escape(grid.y)}</text>'
+    for i, of in enumerate(reversed(textwrap.wrap(grid.y, 12))):
+        cells += f'<text class="e" x="{LEFT - 6}" y="{TITLE - 6 - 11 * i}">{escape(of)}</text>'
     return title(words, 32) + cells  # which leaves the words beside it alone
 
 
@@ -88,4 +90,5 @@ def _legend(scale: tuple[float, float], words: str) -> str:
     start = 10 + 6.2 * len(f"{words}: {low:.3g}") + 8
     for i, v in enumerate(steps):
         drawn += f'<path d="M{n(start + 20 * i)} 6h20v12h-20z" fill="{colour(v, scale)}"/>'
-    return drawn + f'<text x="{n(start + 106)}" y="16">{high:.3g}; grey: a seed diverged</text>'
+    rings = '<tspan fill="#d00">ring</tspan>: the best of a column, if it is near the best of all'
+    return drawn + f'<text x="{n(start + 106)}" y="16">{high:.3g}; grey: a seed diverged; {rings}</text>'

@@ -1,16 +1,16 @@
 """The pictures of the papers' pages: what was recorded of a reproduction, with the numbers that its paper prints.
 
-Curves, or figures of all seeds; heat maps are in heat_maps.py.
+Curves, or figures of all seeds; grids are in heat_maps.py and slopes.py.
 """
 
 import itertools
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from docs.axes import COLOURS, PAPER, Axis, arrow, axis, bar, below, beside, curve, diamond, dot
 from docs.heat_maps import heat_maps
+from docs.slopes import slopes
 from docs.svg import LEFT, RIGHT, TITLE, WIDTH, n, svg, title
 from fedloom.reproductions import Reproduction
 from fedloom.reproductions.fedopt import NEAR
@@ -18,52 +18,10 @@ from fedloom.reproductions.recording import Recorded
 from fedloom.reproductions.reproduction import Line
 from fedloom.reproductions.spread import Spread
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d1f", "#56b4e9", "#555555")
-OURS, PAPER = COLOURS[:2]
 COLUMNS, BELOW = 3, 40  # panels in a row; pixels below one
 ROW, CURVE = 18, 130  # the least height of a method's row, and that of a panel of curves
 LABEL, LINE = 15, 11  # letters that fit beside a row, and the height of a line of them
 ENTRY = 150  # the width of a legend's entry
-
-
-class Axis(NamedTuple):
-    """From values to pixels."""
-
-    low: float
-    high: float
-    log: bool
-    start: float
-    end: float
-
-    def at(self, value: float) -> float:
-        """The pixel of a value."""
-        low, high, v = (math.log(x) if self.log else x for x in (self.low, self.high, value))
-        return self.start + (self.end - self.start) * (v - low) / (high - low)
-
-    @property
-    def ticks(self) -> list[float]:
-        """Two to six round values."""
-        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1) if self.log else ()
-        for multiples in ((1,), (1, 2, 5)):
-            found = [m * 10.0**k for k in decades for m in multiples if self.low <= m * 10.0**k <= self.high]
-            if len(found) > 1:
-                return found
-        size = 10.0 ** math.floor(math.log10((self.high - self.low) / 2))
-        for step in (size, 2 * size, 5 * size):
-            first, last = math.ceil(self.low / step), math.floor(self.high / step)
-            if last - first < 5:
-                break
-        return [i * step for i in range(first, last + 1)]
-
-
-def axis(values: Sequence[float], start: float, end: float, log: bool) -> Axis:
-    """Wide enough for all values, with some room at both ends."""
-    low, high = min(values), max(values)
-    if log and low > 0:
-        room = max((high / low) ** 0.06, 1.03)
-        return Axis(low / room, high * room, True, start, end)
-    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
-    return Axis(low - room, high + room, False, start, end)
 
 
 def picture(r: Reproduction, kept: Recorded) -> str:
@@ -76,8 +34,9 @@ def picture(r: Reproduction, kept: Recorded) -> str:
     points = ((line, kept.points.get((line.setting, line.method))) for line in measured)
     grids = [(line, of) for line, of in points if of is not None]
     if grids:
-        return heat_maps(grids, NEAR)
-    curves = all(line.measure.target is None and _has_curve(line, kept) for line in measured)
+        return heat_maps(grids, NEAR) if all(line.combined is None for line, _ in grids) else slopes(grids)
+    ends = all(len(line.runs) == 1 and line.measure.target is None for line in measured)
+    curves = ends and any(line.runs[0] in kept.curves for line in measured)  # a run that diverged has none
     methods = list(dict.fromkeys(line.method for line in measured))
     height = CURVE if curves else max(sum(map(_row, lines)) for lines in settings.values())
     legend = _legend_of_curves(measured, methods) if curves else _legend_of_figures(measured, kept)
@@ -96,29 +55,36 @@ def picture(r: Reproduction, kept: Recorded) -> str:
     return svg(parts, WIDTH * columns, head + down * math.ceil(len(settings) / columns))
 
 
-def _has_curve(line: Line, kept: Recorded) -> bool:
-    return len(line.runs) == 1 and line.measure.metric in kept.curves.get(line.runs[0], {})
-
-
 def _curves(lines: list[Line], methods: list[str], kept: Recorded) -> str:
-    """A curve for each method; what the paper prints is a diamond at the end."""
-    found = {line: kept.curves[line.runs[0]][line.measure.metric] for line in lines}
+    """A curve for each method, with how many seeds it is of, if some diverged; the paper's number is a diamond."""
+    there = [line for line in lines if line.measure.metric in kept.curves.get(line.runs[0], {})]
+    found = {line: kept.curves[line.runs[0]][line.measure.metric] for line in there}
+    errors = all("accuracy" in line.measure.metric for line in lines)  # whose differences show where they are small
+
+    def drawn_as(value: float) -> float:
+        return 1 - value if errors else value
+
     points = {
-        line: [(t, v) for t, v in zip(c.rounds, c.values, strict=True) if math.isfinite(v)] for line, c in found.items()
+        line: [(t, drawn_as(v)) for t, v in zip(c.rounds, c.values, strict=True) if math.isfinite(v)]
+        for line, c in found.items()
     }
-    metrics = dict.fromkeys(line.measure.metric for line in lines)
-    ends = {line: number / line.measure.scale for line, number in _printed(lines).items()}
+    metrics = dict.fromkeys("1 - " * errors + line.measure.metric for line in lines)
+    ends = {line: drawn_as(number / line.measure.scale) for line, number in _printed(lines).items()}
     values = [v for of in points.values() for _, v in of] + list(ends.values())
     rounds = [t for c in found.values() for t in c.rounds]
     if not values:
         return ""
     x = Axis(0, max(1, *rounds), False, LEFT, WIDTH - RIGHT)
-    y = axis(values, TITLE + CURVE, TITLE, "loss" in lines[0].measure.metric)
-    drawn = _below(x, TITLE + CURVE, f"{' and '.join(metrics)}, by round") + _beside(y)
+    y = axis(values, TITLE + CURVE, TITLE, errors or "loss" in lines[0].measure.metric)
+    drawn = below(x, TITLE + CURVE, f"{' and '.join(metrics)}, by round") + beside(y)
     for line, of in points.items():
-        drawn += _curve([(x.at(t), y.at(v)) for t, v in of], methods.index(line.method))
+        drawn += curve([(x.at(t), y.at(v)) for t, v in of], methods.index(line.method))
     for line, end in ends.items():
         drawn += diamond(x.end, y.at(end), COLOURS[methods.index(line.method) % len(COLOURS)])
+    seeds = {line: (len(c.seeds), len(kept.values[line.setting, line.method])) for line, c in found.items()}
+    fewer = [f"{line.method}: {some} of {all_} seeds" for line, (some, all_) in seeds.items() if some < all_]
+    for i, words in enumerate(fewer):
+        drawn += f'<text class="e" x="{x.end:g}" y="{TITLE + 12 + 11 * i}">{escape(words)}</text>'
     return drawn
 
 
@@ -128,10 +94,10 @@ def _figures(lines: list[Line], kept: Recorded) -> str:
     values = [float(v) for spread in spreads.values() for v in spread.finite]
     printed = _printed(lines)
     values += printed.values()
-    x = axis(values or [0.0, 1.0], LEFT, WIDTH - RIGHT, bool(values) and max(values) > 3 * min(values) > 0)
+    x = axis(values or [0.0], LEFT, WIDTH - RIGHT, bool(values) and max(values) > 3 * min(values) > 0)
     ends = list(itertools.accumulate(map(_row, lines), initial=TITLE))
     computed = "from " * (lines[0].combined is not None)
-    drawn = _below(x, ends[-1], computed + lines[0].measure.words)
+    drawn = below(x, ends[-1], computed + lines[0].measure.words, marked=bool(values))
     for line, *row in zip(lines, ends, ends[1:], strict=False):
         y = sum(row) / 2
         drawn += _label(line.method, y)
@@ -165,55 +131,14 @@ def _printed(lines: list[Line]) -> dict[Line, float]:
 
 
 def _legend_of_curves(lines: list[Line], methods: list[str]) -> list[tuple[str, str]]:
-    entries = [(_curve([(0, 0), (20, 0)], i), method) for i, method in enumerate(methods)]
+    entries = [(curve([(0, 0), (20, 0)], i), method) for i, method in enumerate(methods)]
     return entries + [(diamond(10, 0, "#333"), "the paper")] * bool(_printed(lines))
 
 
 def _legend_of_figures(lines: list[Line], kept: Recorded) -> list[tuple[str, str]]:
     entries = [(dot(10, 0), "ours, a seed"), (bar(10, 0), "ours, the mean")]
     for words in dict.fromkeys(
-        line.measure.failed
-        for line in lines
-        if not all(map(math.isfinite, kept.values[line.setting, line.method].values()))
+        line.failed for line in lines if not all(map(math.isfinite, kept.values[line.setting, line.method].values()))
     ):
-        entries.append((arrow(14, 0), f"seeds {words}"))
+        entries.append((arrow(14, 0), f"a seed: {words}"))
     return entries + [(diamond(10, 0, PAPER), "the paper")] * bool(_printed(lines))
-
-
-def _below(x: Axis, y: float, words: str) -> str:
-    """A horizontal axis with its name."""
-    ticks = "".join(f"M{n(x.at(t))} {y}v4" for t in x.ticks)
-    drawn = f'<path class="a" d="M{x.start:g} {y}H{x.end:g}{ticks}"/>'
-    drawn += "".join(f'<text class="m" x="{n(x.at(t))}" y="{y + 15}">{t:g}</text>' for t in x.ticks)
-    middle = min((x.start + x.end) / 2, WIDTH - 3 * len(words))  # a letter is about 6 pixels wide
-    return drawn + f'<text class="m" x="{middle:g}" y="{y + 29}">{escape(words)}</text>'
-
-
-def _beside(y: Axis) -> str:
-    """A vertical axis."""
-    ticks = "".join(f"M{LEFT} {n(y.at(t))}h-4" for t in y.ticks)
-    drawn = f'<path class="a" d="M{LEFT} {y.start:g}V{y.end:g}{ticks}"/>'
-    return drawn + "".join(f'<text class="e" x="{LEFT - 7}" y="{n(y.at(t) + 4)}">{t:g}</text>' for t in y.ticks)
-
-
-def _curve(points: Iterable[tuple[float, float]], i: int) -> str:
-    """The i-th method's."""
-    dashes = ("", ' stroke-dasharray="5 3"', ' stroke-dasharray="1 3"')[i // len(COLOURS) % 3]
-    where = " ".join(f"{n(x)},{n(y)}" for x, y in points)
-    return f'<polyline class="c" stroke="{COLOURS[i % len(COLOURS)]}"{dashes} points="{where}"/>'
-
-
-def dot(x: float, y: float) -> str:
-    return f'<circle cx="{n(x)}" cy="{n(y)}" r="2.5" fill="{OURS}" fill-opacity=".5"/>'
-
-
-def bar(x: float, y: float) -> str:
-    return f'<path d="M{n(x)} {n(y - 6)}v12" stroke="{OURS}" stroke-width="2"/>'
-
-
-def arrow(x: float, y: float) -> str:
-    return f'<path d="M{n(x)} {n(y - 4)}l8 4-8 4z" fill="{OURS}"/>'
-
-
-def diamond(x: float, y: float, colour: str) -> str:
-    return f'<path d="M{n(x)} {n(y - 5)}l5 5-5 5-5-5z" fill="none" stroke="{colour}" stroke-width="1.5"/>'

@@ -1,21 +1,16 @@
 """The papers' pages: on a record made by hand, numbers and verdicts are on the page and in the picture."""
 
 import dataclasses
-import itertools
 import math
-import re
-import xml.etree.ElementTree as ET
 
-import numpy as np
 import pytest
 
 from docs import causes, papers, reproductions
 from docs.causes import CAUSES, NUMBERS, Cause
 from docs.causes.why import beside, differs
-from docs.pictures import OURS, PAPER, Axis, axis, picture
 from fedloom.experiments import experiment
 from fedloom.reproductions import REPRODUCTIONS, feddyn, find, linear_speedup, recording
-from fedloom.reproductions.recording import Curve, Recorded
+from fedloom.reproductions.recording import Recorded
 from fedloom.reproductions.reproduction import Claim, Line, Reproduction
 from fedloom.tasks import Measure
 from tests.test_project import ROOT
@@ -529,79 +524,6 @@ def test_the_cause_of_stragglers_needs_the_proximal_term_to_help():
     assert not causes.shown("fedprox-stragglers", losses(1.2, 1.5))
 
 
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def words_of(svg):
-    return [e.text for e in ET.fromstring(svg).iter(f"{SVG}text")]
-
-
-def places_of(svg, kind, colour):
-    """Where shapes of a colour are in the panel, by row; those of the legend are left out."""
-    panel = ET.fromstring(svg).find(f"{SVG}g")
-    shapes = [e for e in panel.iter(f"{SVG}{kind}") if colour in (e.get("fill"), e.get("stroke"))]
-    return [e.attrib for e in shapes]
-
-
-def without_numbers(r):
-    return dataclasses.replace(r, lines=tuple(line._replace(reported=None) for line in r.lines))
-
-
-def test_a_picture_of_counts_has_every_seed_and_the_paper_s_numbers():
-    r = made_up(reported=(10.0, 40.0))
-    record = kept(r, (5.0, 10.0, 20.0), (40.0, 80.0, math.inf))
-    svg, bare = picture(r, record), picture(without_numbers(r), record)
-    legend = {"ours, a seed", "ours, the mean", "seeds not reached", "the paper"}
-    assert {"easy", "a", "b", "rounds to train loss 0.5"} | legend <= set(words_of(svg))
-    assert legend - set(words_of(bare)) == {"the paper"}
-    seeds = [float(e["cx"]) for e in places_of(svg, "circle", OURS)]
-    assert len(seeds) == 5
-    steps = np.diff(seeds)  # on a logarithmic axis doublings are equally wide
-    assert steps == pytest.approx([steps[0]] * 4, abs=0.2)
-    diamonds = [float(re.match(r"M([\d.]+) ", e["d"])[1]) for e in places_of(svg, "path", PAPER)]
-    assert diamonds == pytest.approx([seeds[1], seeds[3]], abs=0.2)  # where 10 and 40 are
-    assert places_of(bare, "path", PAPER) == []
-
-
-def test_a_picture_of_ends_has_curves_and_the_paper_s_ends():
-    r = made_up(measure=END, reported=(90.0, 50.0))
-    curves = {m: {"test accuracy": Curve((0, 10, 20), (0.1, 0.5, end))} for m, end in (("a", 0.9), ("b", math.nan))}
-    svg = picture(r, kept(r, (88.0,), (70.0,), curves))
-    assert {"easy", "test accuracy, by round", "a", "b", "the paper"} <= set(words_of(svg))
-    assert "ours, a seed" not in words_of(svg)
-    points = [[tuple(map(float, p.split(","))) for p in e["points"].split()] for e in places_of(svg, "polyline", OURS)]
-    ((start, middle, end),) = points
-    assert start[0] < middle[0] < end[0]
-    assert (start[1] - middle[1], middle[1] - end[1]) == pytest.approx((start[1] - end[1]) / 2 * np.ones(2), abs=0.2)
-    (of_a,) = places_of(svg, "path", OURS)
-    x, top = map(float, re.match(r"M([\d.]+) ([\d.]+)l5", of_a["d"]).groups())
-    assert (x, top + 5) == pytest.approx(end, abs=0.2)  # 90% is where the curve ends
-    (of_b,) = places_of(svg, "polyline", PAPER)
-    assert len(of_b["points"].split()) == 2  # what is no number is not drawn
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "log", "ticks"),
-    [
-        (0.0, 200.0, False, [0, 100, 200]),
-        (0.11, 0.93, False, [0.2, 0.4, 0.6, 0.8]),
-        (3.0, 2000.0, True, [10, 100, 1000]),
-        (3.0, 60.0, True, [5, 10, 20, 50]),
-        (11.0, 19.0, True, [12, 14, 16, 18]),
-    ],
-)
-def test_ticks_are_round(low, high, log, ticks):
-    assert Axis(low, high, log, 0, 1).ticks == pytest.approx(ticks)
-
-
-@pytest.mark.parametrize("values", [(3.0,), (0.0,), (-1.0, 2.0), (1e-9, 1e9), (5.0, 5.0)])
-@pytest.mark.parametrize("log", [False, True])
-def test_an_axis_has_room_for_all_values(values, log):
-    x = axis(values, 0.0, 100.0, log)
-    assert all(0 < x.at(v) < 100 for v in values)
-    assert len(x.ticks) > 1
-
-
 def test_pages_and_pictures_are_the_same_every_time(records):
     r = made_up()
     records(r, kept(r, (4.0, 5.0, 6.0), (8.0, 9.0, math.inf)))
@@ -618,26 +540,6 @@ def test_every_reproduction_is_on_one_page():
 @pytest.mark.parametrize("paper", papers.PAPERS, ids=lambda paper: paper.slug)
 def test_the_pages_are_up_to_date(paper):
     assert (ROOT / "docs" / paper.page).read_text() == papers.page(paper), "run make docs"
-
-
-def test_the_pictures_are_up_to_date():
-    place = ROOT / "docs" / papers.PICTURES
-    drawn = {name: text for paper in papers.PAPERS for name, text in papers.pictures(paper).items()}
-    assert {path.name for path in place.glob("*.svg")} == set(drawn), "run make docs"
-    for name, text in drawn.items():
-        assert (place / name).read_text() == text, f"{name}: run make docs"
-        assert len(text) < 50_000
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "docs" / papers.PICTURES).glob("*.svg")), ids=lambda path: path.stem)
-def test_names_of_methods_fit_beside_their_rows(path):
-    """Letters are 5.6 pixels wide on average; the lines of two names keep 9 pixels between their feet."""
-    panels: dict[tuple[float, float], list[float]] = {}
-    for g in ET.fromstring(path.read_text()).iter(f"{SVG}g"):
-        for e in g.findall(f"{SVG}text[@class='e']"):
-            assert float(e.get("x")) - 5.6 * len(e.text) >= 0, e.text
-            panels.setdefault((g.get("transform"), e.get("x")), []).append(float(e.get("y")))
-    assert all(abs(b - a) >= 9 for feet in panels.values() for a, b in itertools.pairwise(feet))
 
 
 def test_the_catalogue_has_a_claim_once_with_its_settings():

@@ -134,7 +134,7 @@ def _heat_maps(task: str, words: str, needs: tuple[str, ...]) -> Reproduction:
             names = tuple(f"{before}{name}, {a:.2g}, {b:.2g}" for a, b in points)
             for run, (a, b) in zip(names, points, strict=True):
                 runs[run] = _small(task, method(name, b, tau, variant), a)
-            grid = Grid("client's step size", LOCAL, "server's", SERVER)
+            grid = Grid("client's step size", LOCAL, "server's step size", SERVER)
             lines.append(Line(setting, name, names, accuracy, grid=grid))
             lines.append(Line(setting, f"{name}, share", names, accuracy, None, "", near_best))
             lines.append(Line(setting, f"{name}, slope", names, accuracy, None, "", slope_of_best))
@@ -158,11 +158,11 @@ def _heat_maps(task: str, words: str, needs: tuple[str, ...]) -> Reproduction:
         ),
         f"share: of the 72 pairs that end within {NEAR:g} of the method's best accuracy. slope: of log eta, best for "
         "each eta_l that works, against log eta_l; -1 along a diagonal (a triangle of the heat map), 0 for a "
-        "rectangle. Where the best server step is the largest of the grid, as that of FedAvg and FedAvgM often is with "
-        "small client steps, slopes come out flatter. tau is 1e-3, as in the paper's figures; the variant that the "
-        "authors ran. The paper's figures are "
-        "of other tasks. Those with a tau of 1e-5 are ours: where clients' changes are small beside tau, an adaptive "
-        "method's step is nearly in proportion to them."
+        "rectangle. Figure 12's steps are the rings in the heat maps. Where the best server step is the largest of the "
+        "grid, as that of FedAvg and FedAvgM often is with small client steps, slopes come out flatter. tau is 1e-3, "
+        "as in the paper's figures; the variant that the authors ran. The paper's figures are of other tasks. Those "
+        "with a tau of 1e-5 are ours: where clients' changes are small beside tau, an adaptive method's step is "
+        "nearly in proportion to them."
         + (
             " As printed: with the second moment of the mean with momentum, v_0 = tau^2, no correction of the bias."
             if maps[2:]
