@@ -31,6 +31,7 @@ from fedloom.reproductions.spread import NOT_RUN
 DOCS = pathlib.Path(__file__).parent
 PICTURES = "assets/papers"  # in docs
 MANY = 6  # methods; more are rows of a table, not columns
+FEW = 3  # experiments; more are counted, not named
 
 
 class Paper(NamedTuple):
@@ -126,7 +127,7 @@ def page(paper: Paper) -> str:
     ]
     for r in paper.reproductions:
         if r.name in kept:
-            lines += ["", *_section(r, kept[r.name])]
+            lines += ["", *_section(r, kept[r.name], [name for name in _lower(r) if name in kept])]
     if missing:
         lines += ["", *_missing(missing)]
     return "\n".join(lines) + "\n"
@@ -165,9 +166,9 @@ def _claims(paper: Paper, kept: dict[str, Recorded], ours: bool) -> list[str]:
         rows += [(words, f"[`{r.name}`](#{anchor(r.name)})", "<br>".join(of)) for r, of in found.items()]
         others = [r for r in having if r not in found]
         if others:
-            names = f"`{others[0].name}`" if len(others) == 1 else f"{len(others)} experiments"
-            link = "" if all(r in verdicts for r in others) else ", [missing](#missing)"
-            rows.append((words, names + link, "not run yet"))
+            names = [f"[`{r.name}`](#{anchor(r.name if r in verdicts else 'Missing')})" for r in others]
+            few = "<br>".join(names) if len(names) <= FEW else f"{len(names)} experiments, [missing](#missing)"
+            rows.append((words, few, "not run yet"))
     return _table(("question" if ours else "claim", "experiment", "verdict"), rows)
 
 
@@ -183,9 +184,17 @@ def verdicts_of(r: Reproduction, words: str, values: Values) -> list[str]:
     return [f"{verdict} ({'; '.join(of)})" for verdict, of in settings.items()]
 
 
-def _section(r: Reproduction, kept: Recorded) -> list[str]:
+def _lower(r: Reproduction) -> list[str]:
+    """Experiments, if there are such, that have only the lower target of this one, in other seeds or cohorts."""
+    return [f"{r.name}-lower", f"{r.name}-authors-lower"]
+
+
+def _section(r: Reproduction, kept: Recorded, lower: Sequence[str]) -> list[str]:
+    """What came out of one; `lower` are those recorded ones that have its lower target only."""
     findings = r.outcome(kept.values)
     lines = [f"## `{r.name}`", "", r.about, *(["", r.notes] if r.notes else [])]
+    if lower:
+        lines += ["", f"The lower target once more: {', '.join(f'[`{name}`](#{anchor(name)})' for name in lower)}."]
     if kept.rounds < r.rounds:
         lines += ["", f"These runs have only {kept.rounds} of {r.rounds} rounds: the verdicts are not about full runs."]
     lines += ["", kept.how, "", "```sh", kept.command, "```"]

@@ -3,7 +3,7 @@
 import pathlib
 
 from docs.papers import PAPERS, data_of
-from fedloom.reproductions import MEANS, RATIOS, Reproduction
+from fedloom.reproductions import MEANS, RATIOS, VERDICTS, Reproduction
 from fedloom.reproductions.overview import entry
 from fedloom.reproductions.recording import recorded
 from fedloom.reproductions.reproduction import COMPARABLE
@@ -35,9 +35,7 @@ def page() -> str:
         "",
         f"Each figure is measured for every seed. {MEANS[0].upper()}{MEANS[1:]} {RATIOS}",
         "",
-        "A claim is checked in each seed by itself. It holds, or does not hold, if so many seeds agree that a fair",
-        "coin would give as many at most once in 20 times, or if all of at least three do, unless there are fewer than",
-        "six and the 95% interval of the ratio that it is about has 1 in it. Otherwise it *cannot be said*. It is",
+        f"A claim is checked in each seed by itself. {VERDICTS} It is",
         "*undecided* where the figures do not decide it (no method reaches the target). Where a paper prints curves,",
         'they are compared by the mean of the last rounds; where it says "comparable", that means within '
         f"{COMPARABLE:.0%} here.",

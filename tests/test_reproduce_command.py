@@ -21,7 +21,7 @@ def test_reproductions_are_listed(capsys, monkeypatch, tmp_path):
     code, out, _ = run(capsys, "reproduce", "--list")
     assert code == 0
     head, *rows = (re.split(r"  +", line.strip()) for line in out.splitlines())
-    assert head == ["name", "data", "published numbers", "recorded", "time of all runs"]
+    assert head == ["name", "data (here unless said)", "published numbers", "recorded", "time of all runs"]
     assert [row[0] for row in rows] == list(fl.reproductions.REPRODUCTIONS)
     rows = {row[0]: row[1:] for row in rows}
     assert rows["feddyn-table6"][:3] == ["-", "16", "-"]  # four methods on four sets

@@ -322,7 +322,7 @@ def test_estimates_are_near_what_recorded_runs_took(name):
     kept = module.recorded(found)
     assert 0 < seconds_of(found) < 1e8
     if kept is not None and kept.seconds > 600:
-        done = sum(map(len, kept.values.values())) / len(found.lines)  # in seeds
+        done = sum(map(len, kept.seeds_of_runs.values())) / len(found.experiments)  # in seeds
         assert 1 / 4 < seconds_of(found) * done / kept.seconds < 4
 
 
@@ -339,6 +339,8 @@ def test_an_estimate_by_hand():
     # A run ends at its higher target, for which the table has as many models, or twice as many as there are rounds.
     assert [rounds_of(row, m) for m in ("feddyn", "fedavg")] == [100, 588]
     assert rounds_of(find("feddyn-mnist-2nn-iid-1%"), "fedavg") == 644
+    cifar = find("speedup-cifar10-resnet-digits10")  # of which MiB and seconds are printed, too
+    assert [rounds_of(cifar, m) for m in ("scaffold", "fedavg")] == [56, 44]
     assert rounds_of(find("feddyn-table6"), "type1, loss 1.5717, feddyn 0") == 300  # a point of a search
     assert (
         rounds_of(find("speedup-figures"), next(iter(find("speedup-figures").experiments))) == 100

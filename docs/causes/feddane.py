@@ -5,10 +5,8 @@ from functools import partial
 from docs.causes.cause import Cause, Causes, kinds
 from fedloom.reproductions import find
 from fedloom.reproductions.feddane import MUS, WORSE, worse
+from fedloom.reproductions.fedprox import BELOW, PARTIAL
 from fedloom.reproductions.reproduction import Values
-
-PARTIAL = "counting partial work (mu = 0) ends below dropping it (FedAvg)"
-
 
 # Sets on which means decide figure 3, by whom FedDANE is compared with.
 DECIDED = {"fedavg": ("Synthetic(0, 0)", "Synthetic(0.5, 0.5)"), "fedprox": ("Synthetic(0, 0)",)}
@@ -47,7 +45,7 @@ def _correction_helps(variant: str, values: Values) -> bool:
 
 def _proximal_term(values: Values) -> bool:
     """With all shares of stragglers FedProx is below FedAvg, although counting partial work alone is not."""
-    better = kinds("fedprox-stragglers", "FedProx ends below FedAvg", values)
+    better = kinds("fedprox-stragglers", BELOW, values)
     partial = kinds("fedprox-stragglers", PARTIAL, values)
     return all(better[s] == "holds" and partial[s] == "does not hold" for s in better)
 

@@ -49,6 +49,12 @@ def _never_behind(values: Values) -> bool:
     return bool(gaps) and min(gaps) == 0 < max(gaps)
 
 
+def _beyond_the_draws(values: Values) -> bool:
+    """The table's number of FedDyn is less than that of every draw on the homogeneous set, and more on type 1."""
+    (homogeneous, low), (type1, high) = (_beside_the_table(values, kind)["feddyn"] for kind in ("homogeneous", "type1"))
+    return low < min(homogeneous) and high > max(type1)
+
+
 def _easier(values: Values) -> bool:
     """Models are fewer than the table says in every draw: of type 2 for all methods, of type 3 for all but FedDyn."""
     found = [*_beside_the_table(values, "type2").values()]
@@ -232,6 +238,13 @@ CAUSES: Causes = {
             "On type 1 no method needs fewer models than FedDyn in any draw. Where FedDyn does not need the fewest, "
             "another method needs just as many: the target is met so early that whole rounds cannot tell them apart.",
             _never_behind,
+        ),
+        Cause(
+            NUMBERS,
+            "The draw does not explain FedDyn's numbers on these two sets, whose recipes are published whole: the "
+            "table's is less than that of every draw on the homogeneous set, and more than that of every draw on "
+            "type 1.",
+            _beyond_the_draws,
         ),
         Cause(
             NUMBERS,

@@ -261,7 +261,7 @@ def _sweep(given: argparse.Namespace) -> int:
 def _list_reproductions() -> int:
     from fedloom.reproductions.overview import entry  # imported late, as all of them
 
-    head = ("name", "data", "published numbers", "recorded", "time of all runs")
+    head = ("name", "data (here unless said)", "published numbers", "recorded", "time of all runs")
     rows = [entry(r) for r in fedloom.reproductions.REPRODUCTIONS.values()]
     print(columns([head, *(tuple(map(str, row)) for row in rows)]))
     return 0

@@ -16,6 +16,8 @@ LOSS = Measure("train loss")
 SHARES = (0.0, 0.5, 0.9)
 METHODS = ("fedavg", "fedprox, mu=0", "fedprox")
 TASK = "synthetic-1-1-authors"
+BELOW = "FedProx ends below FedAvg"
+PARTIAL = "counting partial work (mu = 0) ends below dropping it (FedAvg)"
 
 
 def _setting(share: float) -> str:
@@ -34,9 +36,8 @@ def _stragglers() -> Reproduction:
             lines.append(Line(setting, method, f"{setting}, {method}", LOSS))
         if share:
             fedavg, mu_0, fedprox = (itemgetter((setting, method)) for method in METHODS)
-            claims.append(smaller("FedProx ends below FedAvg", fedprox, fedavg, setting))
-            words = "counting partial work (mu = 0) ends below dropping it (FedAvg)"
-            claims.append(smaller(words, mu_0, fedavg, setting))
+            claims.append(smaller(BELOW, fedprox, fedavg, setting))
+            claims.append(smaller(PARTIAL, mu_0, fedavg, setting))
     return Reproduction(
         "fedprox-stragglers",
         "FedProx against FedAvg with 0, 50 and 90% stragglers on Synthetic(1, 1): 10 of 30 devices, 200 rounds.",

@@ -21,7 +21,7 @@ class Local(NamedTuple):
     clients: int
 
 
-# By the beginning of the task's name, the longest that fits. Of tasks of which experiments are recorded, so that the
+# By the beginning of the task's name, the longest that fits. Steps of tasks that have records are chosen so that the
 # estimates are near what these took; the others follow from the sizes of models and data.
 LOCAL = {
     "synthetic": Local(4e-6, 36, 30),
@@ -72,15 +72,20 @@ def seconds_of(r: Reproduction) -> float:
 
 
 def rounds_of(r: Reproduction, run: str) -> float:
-    """How many rounds a run has: if it ends at its targets, so many as the paper needed for the last of them."""
-    e = r.experiments[run]
-    needed = [
-        # A client sends at least a model in each round; in a search only the best point needs so few.
-        line.reported if line.run == run and line.measure.counted in ("rounds", "models") else None
-        for line in r.lines
-        if run in line.runs
-    ]
-    return min(e.rounds, max((math.inf if n is None else n for n in needed), default=math.inf))
+    """How many rounds a run has: if it ends at its targets, so many as the paper needed for the last of them.
+
+    A client sends a model or more in each round, so there are at most as many rounds as models. What follows from
+    rounds, MiB and seconds, has the same targets; and in a search only the best point needs so few.
+    """
+    needed: dict[tuple[str, float | None], float] = {}
+    for line in r.lines:
+        if run in line.runs:
+            target = line.measure.metric, line.measure.target
+            needed.setdefault(target, math.inf)
+            known = line.run == run and line.combined is None and line.measure.counted in ("rounds", "models")
+            if known and line.reported is not None:
+                needed[target] = line.reported
+    return min(r.experiments[run].rounds, max(needed.values(), default=math.inf))
 
 
 def seconds_of_round(e: Experiment) -> float:

@@ -5,7 +5,8 @@ rows of tables 1, 2, 4, 5 and 6 are reported. They are about the mean of all dev
 evaluate as `last models test accuracy` and `last models train loss`.
 
 Departures: what experiments evaluate by default is the server's model. Where devices differ in size, the mean of last
-models is weighted by examples, as the authors have it for FedAvg and FedProx; for FedDyn and SCAFFOLD theirs is plain.
+models is weighted by examples, as the authors have it for FedAvg and FedProx; for FedDyn and SCAFFOLD theirs is plain
+(`plain last models`), and their SCAFFOLD takes plain means of models and weighs control variates by size.
 The heterogeneity levels (gamma) of the synthetic data are not published; here each is 1. FedProx's epochs on MNIST and
 EMNIST-L are not stated; here they are FedAvg's. The authors clip all gradients at norm 10; SCAFFOLD's control variates
 need unclipped steps, or a `divisor`. Where the winners of a search are not listed (CIFAR with 100 and 1000 devices,
