@@ -272,6 +272,19 @@ def test_a_reproduction_can_get_seeds_only(tmp_path, monkeypatch):
     assert extend(tmp_path / "a", seeds=3).about["commit"] == "c1 and c2"
 
 
+def test_what_is_resumed_at_another_commit_says_so(tmp_path, monkeypatch):
+    """If anything is left to do: otherwise nothing is of that commit."""
+    monkeypatch.setattr("fedloom.reproductions.commit", lambda: "c1")
+    fl.reproductions.reproduce(
+        "feddr-figure5", seeds=2, rounds=1, only=("step size 0.0025, 5 epochs",), directory=tmp_path / "a"
+    )
+    monkeypatch.setattr("fedloom.experiments.about.commit", lambda: "c2")
+    assert resume_study(tmp_path / "a").about["commit"] == "c1"
+    second = next((tmp_path / "a").glob("*/seed-1"))
+    shutil.rmtree(second)
+    assert resume_study(tmp_path / "a").about["commit"] == read_study(tmp_path / "a").about["commit"] == "c1 and c2"
+
+
 # Seeds that are added until the results decide.
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 import fedloom as fl
 from benchmarks import record
 from fedloom.data.catalogue import CATALOGUE
+from fedloom.experiments import read_study
+from fedloom.reproductions.digests import digests
 from fedloom.reproductions.overview import place_of
-from fedloom.reproductions.recording import digests
 from tests.test_cli import run
 
 
@@ -167,6 +169,22 @@ def test_json_has_the_findings(short):
     assert {row["verdict"] for row in last["findings"]} == {"", "not run"}
 
 
+def test_a_study_of_no_commit_is_not_recorded(monkeypatch, tmp_path, short):
+    """As of an installed package; `--commit` gives it."""
+    directory = tmp_path / "copy"
+    shutil.copytree(short[0], directory)
+    plain = json.loads((directory / "study.json").read_text())
+    (directory / "study.json").write_text(json.dumps(plain | {"about": plain["about"] | {"commit": None}}))
+    monkeypatch.setattr(record, "PLACE", tmp_path / "records")
+    monkeypatch.setattr(sys, "argv", ["record", str(directory)])
+    with pytest.raises(SystemExit, match="does not say which commit made it; give it with --commit"):
+        record.main()
+    assert not (tmp_path / "records").exists()
+    monkeypatch.setattr(sys, "argv", ["record", str(directory), "--commit", "abc1234"])
+    record.main()
+    assert json.loads((tmp_path / "records" / "feddr-figure5.json").read_text())["commit"] == "abc1234"
+
+
 def test_a_study_is_recorded(capsys, monkeypatch, tmp_path, short):
     """And shown with the command that runs it again, as short as it was."""
     directory, _ = short
@@ -178,6 +196,7 @@ def test_a_study_is_recorded(capsys, monkeypatch, tmp_path, short):
     record.main()
     assert "1 figures, seeds (0,)" in capsys.readouterr().out
     written = (place / "feddr-figure5.json").read_text()
+    assert json.loads(written)["commit"] == (read_study(directory).about["commit"] or "abc1234")
     record.main()  # the same once more changes nothing
     capsys.readouterr()
     again = json.loads((place / "feddr-figure5.json").read_text())

@@ -9,7 +9,8 @@ from fedloom.experiments import Experiment
 from fedloom.experiments.about import commit
 from fedloom.experiments.study import Study, read_study
 from fedloom.reproductions import REPRODUCTIONS, find, reproduce, text
-from fedloom.reproductions.recording import PLACES, digests, file_name, from_json, record
+from fedloom.reproductions.digests import digests
+from fedloom.reproductions.recording import PLACES, file_name, from_json, record
 from fedloom.tasks import TASKS
 
 EMBEDDED = [name for name, r in REPRODUCTIONS.items() if not r.needs]

@@ -13,7 +13,7 @@ from scipy import stats
 
 from fedloom.experiments.about import commit
 from fedloom.experiments.study import Study
-from fedloom.reproductions import REPRODUCTIONS, find, planned, recorded_text
+from fedloom.reproductions import REPRODUCTIONS, fedopt, find, planned, recorded_text
 from fedloom.reproductions import recording as module
 from fedloom.reproductions.merging import together
 from fedloom.reproductions.overview import LOCAL, entry, rounds_of, seconds_of, seconds_of_round
@@ -234,6 +234,17 @@ def test_a_record_of_other_settings_is_not_taken_for_these():
     assert set(kept.values) == {("s", "b"), ("end", "b")}  # what a 1 is a part of is left out
     with pytest.raises(ValueError, match="the run 'a 1' has other settings than the reproduction has now"):
         record(Study("", runs(0)), dataclasses.replace(found, experiments=changed), {})
+
+
+def test_a_record_of_a_figure_that_was_computed_otherwise_is_not_taken_for_this_one():
+    def of(near):
+        shares = (line._replace(combined=partial(fedopt.near_best, near=near)) for line in small().lines[:1])
+        return dataclasses.replace(small(), lines=(*shares, *small().lines[1:]), claims=())
+
+    text = record(Study("", runs(0)), of(0.05), {}).to_json(of(0.05))
+    assert set(from_json(text, of(0.05)).values) == {("s", "a"), ("s", "b"), ("end", "b")}
+    assert set(from_json(text, of(0.5)).values) == {("s", "b"), ("end", "b")}
+    assert set(from_json(text, small()).values) == {("s", "b"), ("end", "b")}  # the best of the runs
 
 
 def test_a_figure_of_fewer_seeds_says_so():

@@ -31,7 +31,8 @@ from fedloom.experiments.terms import Terms
 from fedloom.experiments.until import Condition, condition, is_met
 from fedloom.report.series import series
 from fedloom.reproductions import reproduction
-from fedloom.reproductions.recording import digests, record
+from fedloom.reproductions.digests import digests
+from fedloom.reproductions.recording import record
 from fedloom.reproductions.reproduction import Line, Reproduction
 from fedloom.tasks import Measure
 from tests.test_sinks import send

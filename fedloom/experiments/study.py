@@ -20,6 +20,7 @@ from fedloom.experiments.runs import created, finish
 from fedloom.experiments.study_file import STUDY as STUDY
 from fedloom.experiments.study_file import Runs as Runs
 from fedloom.experiments.study_file import (
+    at_this_commit,
     check_study_files,
     listed,
     listed_experiment,
@@ -190,6 +191,7 @@ def resume_runs(
     with only_one(path):
         placed = [place_run(*run) for run in runs]
         check_study_files(plain, runs)
+        plain = at_this_commit(path, plain, runs)
         return _study(path, plain, (each or _run_each)(placed, progress, sinks))
 
 

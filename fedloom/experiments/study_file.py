@@ -10,9 +10,10 @@ import json
 import pathlib
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from fedloom.experiments.about import with_commit
 from fedloom.experiments.definition import Experiment
 from fedloom.experiments.files import Damaged, write_whole
 from fedloom.experiments.run_directory import is_over, read_json
@@ -71,10 +72,27 @@ def listed_experiment(path: pathlib.Path, run: Mapping[str, str]) -> Experiment:
 
 def check_study_files(plain: Mapping[str, Any], runs: Iterable[tuple[str, Experiment, pathlib.Path]]) -> None:
     """Raise a ValueError if a file that some run still needs has changed since the study began."""
+    for experiment in _left(runs):
+        refuse_changed(plain.get("files", {}), files_of(experiment))
+
+
+def at_this_commit(
+    path: pathlib.Path, plain: dict[str, Any], runs: Iterable[tuple[str, Experiment, pathlib.Path]]
+) -> dict[str, Any]:
+    """The table, with the commit that runs what is left, if it is another than before."""
+    about = with_commit(plain["about"])
+    if about != plain["about"] and any(True for _ in _left(runs)):
+        plain = plain | {"about": about}
+        write_study_file(path, plain)
+    return plain
+
+
+def _left(runs: Iterable[tuple[str, Experiment, pathlib.Path]]) -> Iterator[Experiment]:
+    """What is not over; damaged runs, for which the others do not have to wait, are left out."""
     for _, experiment, directory in runs:
-        with contextlib.suppress(Damaged):  # which the others do not have to wait for
+        with contextlib.suppress(Damaged):
             if not is_over(directory, experiment):
-                refuse_changed(plain.get("files", {}), files_of(experiment))
+                yield experiment
 
 
 def places(runs: Runs, known: Mapping[str, str] | None = None) -> list[str]:

@@ -60,16 +60,16 @@ def method(name: str, lr: float, tau: float = 1e-3, variant: str = AS_RUN) -> Al
     return algorithm(name, lr, tau if name in ADAPTIVE else None, variant)
 
 
-def near_best(accuracies: Sequence[float]) -> float:
-    """The share of the pairs of step sizes that end within NEAR of the best."""
+def near_best(accuracies: Sequence[float], near: float = NEAR) -> float:
+    """The share of the pairs of step sizes that end so near the best."""
     best = max(accuracies)
-    return float(np.mean([a >= best - NEAR for a in accuracies])) if math.isfinite(best) else math.nan
+    return float(np.mean([a >= best - near for a in accuracies])) if math.isfinite(best) else math.nan
 
 
-def slope_of_best(accuracies: Sequence[float]) -> float:
+def slope_of_best(accuracies: Sequence[float], near: float = NEAR) -> float:
     """How log eta of the best server step changes with log eta_l, over client steps that work: -1 along a diagonal."""
     table = np.reshape(accuracies, (len(LOCAL), len(SERVER)))
-    works = np.flatnonzero(table.max(axis=1) >= table.max() - NEAR)
+    works = np.flatnonzero(table.max(axis=1) >= table.max() - near)
     if not math.isfinite(table.max()) or len(works) < 2:
         return math.nan
     x = np.log10(LOCAL)[works]
@@ -134,10 +134,11 @@ def _heat_maps(task: str, words: str, needs: tuple[str, ...]) -> Reproduction:
             names = tuple(f"{before}{name}, {a:.2g}, {b:.2g}" for a, b in points)
             for run, (a, b) in zip(names, points, strict=True):
                 runs[run] = _small(task, method(name, b, tau, variant), a)
+            share_, slope_ = (partial(of, near=NEAR) for of in (near_best, slope_of_best))
             grid = Grid("client's step size", LOCAL, "server's step size", SERVER)
             lines.append(Line(setting, name, names, accuracy, grid=grid))
-            lines.append(Line(setting, f"{name}, share", names, accuracy, None, "", near_best))
-            lines.append(Line(setting, f"{name}, slope", names, accuracy, None, "", slope_of_best))
+            lines.append(Line(setting, f"{name}, share", names, accuracy, None, "", share_))
+            lines.append(Line(setting, f"{name}, slope", names, accuracy, None, "", slope_))
     return Reproduction(
         f"fedopt-figure2-{task}",
         f"Figures 2 and 12 in kind on {words}: 72 pairs of step sizes for each of five methods, and "

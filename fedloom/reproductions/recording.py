@@ -4,7 +4,6 @@ In a checkout they are in benchmarks/reproductions, in an installed package besi
 """
 
 import dataclasses
-import hashlib
 import json
 import math
 import pathlib
@@ -15,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fedloom.experiments.definition import Experiment
 from fedloom.experiments.result import Result
 from fedloom.experiments.study import Study
+from fedloom.reproductions.digests import digests, settings
 from fedloom.reproductions.reproduction import Line, Reproduction, Values, value_of
 
 HERE = pathlib.Path(__file__).parent
@@ -121,13 +120,13 @@ class Recorded:
 
     def to_json(self, reproduction: Reproduction) -> str:
         """A few kilobytes of text; a figure without a number is null."""
-        settings = digests(reproduction, self.made.get("asked rounds"))
+        of_now = digests(reproduction, self.made.get("asked rounds"))
         figures = [
             {
                 "setting": line.setting,
                 "method": line.method,
                 "measured": line.measure.words,
-                "settings": settings[line.setting, line.method],
+                "settings": of_now[line.setting, line.method],
                 "seeds": {str(seed): _plain(v) for seed, v in self.values[line.setting, line.method].items()},
                 **self._points(line),
             }
@@ -213,9 +212,9 @@ def record(study: Study, reproduction: Reproduction, made: Mapping[str, Any]) ->
     rounds = reproduction.rounds_of(study)
     if rounds < reproduction.rounds:
         made = {**made, "asked rounds": rounds}
-    expected = {(n, e.seed): _settings(e) for n, e in reproduction.runs(_seeds(study), made.get("asked rounds"))}
+    expected = {(n, e.seed): settings(e) for n, e in reproduction.runs(_seeds(study), made.get("asked rounds"))}
     for r in finished:
-        if expected.get((r.name, r.experiment.seed)) != _settings(r.experiment):
+        if expected.get((r.name, r.experiment.seed)) != settings(r.experiment):
             raise ValueError(
                 f"{reproduction.name}: the run {r.name!r} has other settings than the reproduction has now."
             )
@@ -266,26 +265,6 @@ def _listed(seeds: Sequence[int]) -> str:
 
 def _seeds(study: Study) -> list[int]:
     return sorted({r.experiment.seed for r in study.results})
-
-
-def _settings(e: Experiment) -> str:
-    """What figures depend on: a run that ends at its targets has those of the whole one."""
-    return dataclasses.replace(e, until=None).to_toml()
-
-
-# Lines of settings that are newer than some records: what the field is without which these were run.
-NEWER = ('term = "proximal"\n', 'divisor = "none"\n')
-
-
-def digests(reproduction: Reproduction, rounds: int | None = None) -> dict[tuple[str, str], str]:
-    """What is run for each figure, as a few letters: a record of other settings is not taken for one of these."""
-    config = {name: _settings(e) for name, e in reproduction.runs((0,), rounds)}
-    for line in NEWER:
-        config = {name: text.replace(line, "") for name, text in config.items()}
-    return {
-        (line.setting, line.method): hashlib.sha256("".join(config[run] for run in line.runs).encode()).hexdigest()[:12]
-        for line in reproduction.lines
-    }
 
 
 def mean_curve(results: Sequence[Result], metric: str) -> Curve:
