@@ -181,3 +181,17 @@ def test_the_seconds_of_what_is_replaced_do_not_count():
         assert kept.seconds == 60.0
     assert together(kept, made({A: {1: 1.0}}, SECOND, 15.0)).seconds == 60.0
     assert together(kept, made({C: {1: 1.0}}, SECOND, 15.0)).seconds == 75.0
+
+
+def test_of_curves_of_other_rounds_that_of_more_seeds_is_left():
+    """Runs that end at their targets have other rounds, of which there is no mean; the figures have all seeds."""
+
+    def of(seeds, rounds, commit):
+        found = made({A: dict.fromkeys(seeds, 1.0)}, commit)
+        curve = Curve(tuple(range(rounds)), (5.0,) * rounds, tuple(seeds))
+        return dataclasses.replace(found, curves={"a": {"train loss": curve}})
+
+    first, second = of((0, 1), 2, FIRST), of((2,), 3, SECOND)
+    assert together(first, second).values == together(second, first).values == {A: dict.fromkeys((0, 1, 2), 1.0)}
+    assert curve(together(first, second)).seeds == curve(together(second, first)).seeds == (0, 1)
+    assert curve(together(first, of((2, 3), 3, SECOND))).seeds == (2, 3)  # as many, and newer
