@@ -127,8 +127,8 @@ def _heat_maps(task: str, words: str, needs: tuple[str, ...]) -> Reproduction:
     runs, lines, accuracy = dict[str, Experiment](), list[Line](), _second_half(task)
     points, small, printed = [(a, b) for a in LOCAL for b in SERVER], with_small_tau(task), f"{task}, {AS_PRINTED}"
     maps = [(task, "", METHODS, 1e-3, AS_RUN), (small, "tau=1e-5, ", ADAPTIVE, SMALL, AS_RUN)]
-    if task == "digits":  # whose maps take minutes
-        maps.append((printed, f"{AS_PRINTED}, ", ADAPTIVE, 1e-3, AS_PRINTED))
+    both = task == "digits"  # variants; its maps take minutes
+    maps += [(printed, f"{AS_PRINTED}, ", ADAPTIVE, 1e-3, AS_PRINTED)] * both
     for setting, before, methods, tau, variant in maps:
         for name in methods:
             names = tuple(f"{before}{name}, {a:.2g}, {b:.2g}" for a, b in points)
@@ -142,14 +142,14 @@ def _heat_maps(task: str, words: str, needs: tuple[str, ...]) -> Reproduction:
     return Reproduction(
         f"fedopt-figure2-{task}",
         f"Figures 2 and 12 in kind on {words}: 72 pairs of step sizes for each of five methods, and "
-        f"again with a smaller tau for the adaptive ones{', and as printed' * bool(maps[2:])}; {ROUNDS[task]} rounds.",
+        f"again with a smaller tau for the adaptive ones{', and as printed' * both}; {ROUNDS[task]} rounds.",
         PAPER,
         runs,
         tuple(lines),
         (
             smaller(RECTANGLES, partial(steepest, s=task), partial(flattest, s=task), task),
             *(_flatter_with_small_tau(name, task) for name in ADAPTIVE),
-            *(_as_good_as_printed(name, task, of[0]) for of in maps[2:] for name in ADAPTIVE),
+            *(_as_good_as_printed(name, task, printed) for name in ADAPTIVE * both),
             smaller(
                 "more step sizes work for FedAdam and FedYogi than for FedAvgM",
                 itemgetter((task, "fedavgm, share")),
@@ -164,11 +164,8 @@ def _heat_maps(task: str, words: str, needs: tuple[str, ...]) -> Reproduction:
         "as in the paper's figures; the variant that the authors ran. The paper's figures are of other tasks. Those "
         "with a tau of 1e-5 are ours: where clients' changes are small beside tau, an adaptive method's step is "
         "nearly in proportion to them."
-        + (
-            " As printed: with the second moment of the mean with momentum, v_0 = tau^2, no correction of the bias."
-            if maps[2:]
-            else ""
-        ),
+        + " As printed: with the second moment of the mean with momentum, v_0 = tau^2, no correction of the bias."
+        * both,
         needs,
         seeds=tuple(range(SEEDS[task])),
     )
