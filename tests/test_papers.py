@@ -138,7 +138,8 @@ def test_a_cause_is_shown_only_if_the_record_supports_it(records, monkeypatch):
 
 
 @pytest.mark.parametrize("name", CAUSES)
-def test_causes_explain_claims_of_registered_reproductions(name):
+def test_causes_explain_claims_of_registered_reproductions(name, records):
+    """And none is shown where nothing is recorded."""
     claims = {claim.words for claim in find(name).claims}
     for cause in CAUSES[name]:
         assert cause.explains in claims | {NUMBERS}
@@ -156,8 +157,6 @@ def test_a_cause_is_about_figures_that_there_are(name):
     """A misspelt one would be a KeyError, which is taken for a figure that is not recorded."""
     made = figures_of(name, lambda line: 1.0)
     assert {cause.supported(made) for cause in CAUSES[name]} <= {True, False}
-    words = {claim.words for claim in find(name).claims}
-    assert all(cause.explains in words | {NUMBERS} for cause in CAUSES[name])
 
 
 def test_the_cause_of_table_2_needs_both_measures():
@@ -299,6 +298,22 @@ def test_the_cohorts_explain_a_row_of_1_percent_as_far_as_its_numbers_say(record
     assert shown(0.7, 1.14, lost=True) == []  # a method that does not get there in every seed has no distance
     monkeypatch.setattr(causes.feddyn, "recorded", lambda r: None)
     assert causes.shown(name, figures_of(name, lambda line: line.reported * 0.7)) == []
+
+
+def test_a_target_that_is_missed_is_within_the_model_s_reach_if_it_gets_there_at_one_place(records):
+    """The targets are 98.2% and 97.2%; one seed that misses one is enough, three are needed at one place."""
+    name, reference = "feddyn-mnist-2nn-dir0.3", find("feddyn-mnist-centralised")
+
+    def shown(best, missed=True):
+        made = figures_of(name, lambda line: math.inf if missed and line.method == "fedavg" else 9.0, seeds=1)
+        records(find(name), Recorded(name, made, {}, 1000, 60.0, MADE))
+        keys = [(line.setting, line.method) for line in reference.lines]
+        ends = {key: dict(enumerate(best)) for key in keys}
+        records(reference, Recorded(reference.name, ends, {}, 150, 60.0, MADE))
+        return len(causes.shown(name, made))
+
+    assert shown((98.2, 98.3, 98.4)) == 1
+    assert shown((98.1, 98.3, 98.4)) == shown((98.2, 98.3)) == shown((98.2, 98.3, 98.4), missed=False) == 0
 
 
 @pytest.mark.parametrize(
