@@ -363,6 +363,18 @@ def test_the_cause_of_diverged_runs_needs_the_clipped_ones_to_arrive_and_the_oth
     assert shown((never, 6.0, 7.0), (5.0, 6.0, 7.0), of_iid=4.0) == 0
 
 
+def test_the_cause_of_fedsplit_act_s_failure_needs_it_to_learn_nothing():
+    def shown(act, all_=97.0):
+        made = figures_of("feddyn-figure2-mnist", lambda line: all_)
+        for key in made:
+            if key[1] == "fedsplit, act":
+                made[key] = dict(enumerate(act))
+        return len(causes.shown("feddyn-figure2-mnist", made))
+
+    assert shown((10.0, -math.inf, 11.0)) == shown((-math.inf,) * 3) == 1
+    assert shown((10.0, 95.0, 11.0)) == shown((10.0, 10.0, 11.0), all_=60.0) == shown((10.0, 11.0)) == 0
+
+
 def test_the_cause_of_feddr_s_figure_2_needs_feddr_ahead_in_every_seed():
     made = figures_of("feddr-figure2", lambda line: 0.1 if line.method == "feddr, own" else 0.2)
     assert len(causes.shown("feddr-figure2", made)) == 1
