@@ -84,7 +84,7 @@ def _curves(lines: list[Line], methods: list[str], kept: Recorded) -> str:
     seeds = {line: (len(c.seeds), len(kept.values[line.setting, line.method])) for line, c in found.items()}
     fewer = [f"{line.method}: {some} of {all_} seeds" for line, (some, all_) in seeds.items() if some < all_]
     for i, words in enumerate(fewer):
-        drawn += f'<text class="e" x="{x.end:g}" y="{TITLE + 12 + 11 * i}">{escape(words)}</text>'
+        drawn += f'<text class="e" x="{x.end:g}" y="{TITLE + CURVE // 2 + 11 * i}">{escape(words)}</text>'
     return drawn
 
 

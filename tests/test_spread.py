@@ -328,13 +328,13 @@ def test_every_task_has_its_cost_noted():
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_estimates_are_near_what_recorded_runs_took(name):
-    """Within a factor of 4 of what took ten minutes or more: processors and what else they did differ by 2."""
+    """Within a factor of 6 of what took ten minutes or more: processors differ by 3, and so does what else they did."""
     found = find(name)
     kept = module.recorded(found)
     assert 0 < seconds_of(found) < 1e8
     if kept is not None and kept.seconds > 600:
         done = sum(map(len, kept.seeds_of_runs.values())) / len(found.experiments)  # in seeds
-        assert 1 / 4 < seconds_of(found) * done / kept.seconds < 4
+        assert 1 / 6 < seconds_of(found) * done / kept.seconds < 6
 
 
 def test_an_estimate_by_hand():
