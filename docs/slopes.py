@@ -6,6 +6,7 @@ with the line whose slope is the figure.
 
 import math
 from collections.abc import Sequence
+from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -30,7 +31,9 @@ def slopes(found: Sequence[tuple[Line, Points]]) -> str:
     ]
     for i, method in enumerate(methods):
         mark = curve([(0, 0), (20, 0)], i) + dot(10, 0, COLOURS[i])
-        parts.append(f'<g transform="translate(10,{12 + ROW * i})">{mark}<text x="26" y="4">{method}</text></g>')
+        parts.append(
+            f'<g transform="translate(10,{12 + ROW * i})">{mark}<text x="26" y="4">{escape(method)}</text></g>'
+        )
     return svg(parts, WIDTH * len(settings), head + TITLE + HEIGHT + BELOW)
 
 

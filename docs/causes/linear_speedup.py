@@ -103,7 +103,8 @@ CAUSES: Causes = {
                 NUMBERS,
                 "Steps without clipping are why SCAFFOLD does not get to 95% on the last worker's images in every run "
                 "on digits_2: with steps that are clipped as FedAvg's are, it does. Where it gets there without, on "
-                "digits_10 as well, clipping changes no run, so it explains none of the table's other numbers.",
+                "digits_10 as well, clipping changes none of these rounds, so it explains none of the table's other "
+                "numbers.",
                 _clipping_tames,
             ),
         )

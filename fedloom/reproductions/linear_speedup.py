@@ -198,7 +198,9 @@ def _corollary_2() -> Reproduction:
             lines.append(Line(s, f"n={n}, K={k}", f"{s}, n={n}, K={k}", norm))
         words = "with the corollary's steps the smallest |grad f|^2 falls as 1 / sqrt(n K) or faster"
         claims.append(Claim(words, lambda f, s=slopes: f[s, "against nK"] <= -0.5, slopes))  # type: ignore[misc]
-        words = "more workers alone make it fall: n workers' slope is steeper than one worker's with the same steps"
+        words = (
+            "more workers help beyond the larger steps: their slope is steeper than one worker's with the same steps"
+        )
         claims.append(
             smaller(words, partial(_flatness, s=slopes), partial(_steepness, s=slopes), slopes)._replace(ours=True)
         )

@@ -52,9 +52,8 @@ class Recorded:
     seconds: float  # of all runs together
     made: Mapping[str, Any]  # commit, versions, processor, date; "earlier" has those of seeds that were run before
     points: Mapping[tuple[str, str], Points] = dataclasses.field(default_factory=dict)  # of figures that have a grid
-    runs: Mapping[tuple[str, str], tuple[str, ...]] = dataclasses.field(
-        default_factory=dict
-    )  # of all figures there are
+    # The runs of all figures that the reproduction has, recorded or not.
+    runs: Mapping[tuple[str, str], tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def seeds(self) -> tuple[int, ...]:
